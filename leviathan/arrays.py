@@ -1,0 +1,33 @@
+"""Array aliases, the batch, and the legend of dimension letters.
+
+A name's suffix gives its shape, one capital a dimension: `x_BLD`, `w_DHK`.
+
+  B  batch, in sequences        V  vocabulary (rows padded where said)
+  L  length, in tokens          D  model width
+  T  tokens, B and L flattened  H  attention heads
+  F  width of the MLP           K  width of one attention head
+  LEV alone:
+  J  digits of a token id       N  base of the digits
+  C  seed width (coordinates)   S  spline heads
+  G  knots of a spline          R  rank
+"""
+from typing import NamedTuple, TypeAlias
+
+import jax
+import numpy as np
+
+Array: TypeAlias = jax.Array | np.ndarray
+
+
+class Batch(NamedTuple):
+  """Sequences with their targets; the shift by one is already made.
+
+  Attributes:
+    inputs_BL: int32 token ids in [0, V).
+    targets_BL: int32 ids of the token that follows each input.
+    weights_BL: float32, 1 where the target counts and 0 where it is padding.
+  """
+
+  inputs_BL: Array
+  targets_BL: Array
+  weights_BL: Array

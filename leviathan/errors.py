@@ -1,0 +1,35 @@
+"""Errors that the user can mend. Each kind has its own exit code.
+
+The message is one line that names the file or field, the value found and the
+remedy. Anything else that escapes is a bug of ours and keeps its traceback.
+"""
+
+
+class UserError(Exception):
+  """Base of the errors that are printed as one line, without a traceback."""
+
+  exit_code = 1
+
+
+class ConfigError(UserError):
+  """A flag or a config field is missing, unknown or out of range."""
+
+  exit_code = 2
+
+
+class DataError(UserError):
+  """An input file, a tokenizer or a dataset cannot be used as it is."""
+
+  exit_code = 3
+
+
+class CheckpointError(UserError):
+  """A checkpoint or a run directory cannot be read, written or resumed."""
+
+  exit_code = 4
+
+
+class NotFiniteError(UserError):
+  """A loss or a gradient is infinite or not a number."""
+
+  exit_code = 5
