@@ -1,0 +1,1 @@
+"""From text files to batches: documents, tokens, records, order."""
