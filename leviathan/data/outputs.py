@@ -1,7 +1,7 @@
 """Outputs that appear under their name whole, or not at all.
 
 Work goes into a hidden sibling, `.NAME.incomplete`, renamed when it is done. A
-killed run leaves only that sibling, and the next run of the same name clears it.
+killed run leaves only that sibling; the next run of the same name clears it.
 """
 
 from collections.abc import Iterator
