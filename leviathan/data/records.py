@@ -190,7 +190,8 @@ class Writer:
   """Writes a dataset, one document at a time, under its name when whole.
 
   A context manager: leaving it well finishes the dataset, whose description is
-  then in `manifest`; leaving it with an error removes what was written.
+  then in `manifest`; leaving it with an error removes what was written. The
+  number of documents so far is `documents`.
 
   Raises, on entering:
     DataError: there is something at `directory` already.
@@ -229,7 +230,8 @@ class Writer:
       1, shard_bytes // (_ID.itemsize * (seq_len + 1))
     )
     self._counts_V = np.zeros(tokenizer.vocab_size, np.int64)
-    self._documents = self._bytes = 0
+    self.documents = 0
+    self._bytes = 0
     self._skipped = {}
     self._shards: list[int] = []  # Records in each.
     self._shard = None
@@ -266,7 +268,7 @@ class Writer:
         f'{document.where}: the tokenizer makes end-of-sequence, id '
         f'{self._tokenizer.eos_id}, out of its text; use another tokenizer'
       )
-    self._documents += 1
+    self.documents += 1
     self._bytes += len(document.text.encode())
     self._new.append(np.array([*ids, self._tokenizer.eos_id], np.int64))
     self._new_tokens += len(ids) + 1
@@ -304,7 +306,7 @@ class Writer:
 
   def _finish(self) -> None:
     """Writes the last record and all that stands beside the shards."""
-    if not self._documents:
+    if not self.documents:
       skipped = sum(self._skipped.values())
       raise errors.DataError(
         f'dataset {self._directory} would have 0 tokens ({skipped} documents '
@@ -343,7 +345,7 @@ class Writer:
       seq_len=self._seq_len,
       sequences=sum(self._shards),
       tokens=int(self._counts_V.sum()),
-      documents=self._documents,
+      documents=self.documents,
       bytes=self._bytes,
       skipped=self._skipped,
       inputs=self._inputs,
