@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import dataclasses
+import fnmatch
 import gzip
 import json
 from typing import Any
@@ -80,14 +82,33 @@ def _glob(pattern: str) -> list[epath.Path]:
     (i for i, part in enumerate(path.parts) if _WILDCARDS & set(part)), None
   )
   found = []
-  if depth is not None:
-    root = epath.Path(*path.parts[:depth])
-    found = [p for p in root.glob('/'.join(path.parts[depth:])) if p.is_file()]
+  if depth is not None and (root := epath.Path(*path.parts[:depth])).is_dir():
+    found = [p for p in _matches(root, path.parts[depth:]) if p.is_file()]
   if not found:
     raise errors.DataError(
       f'input {pattern!r} matches no file; check the path and quote the glob'
     )
   return found
+
+
+def _matches(
+  directory: epath.Path, parts: Sequence[str]
+) -> Iterator[epath.Path]:
+  """What the parts of a glob match below; epath's own glob has no `**`."""
+  first, *rest = parts
+  if first == '**':
+    yield from _matches(directory, rest or ['*'])
+  for child in directory.iterdir():
+    if child.name.startswith('.') and not first.startswith('.'):
+      continue  # Hidden: unfinished outputs among others.
+    if first == '**':
+      if child.is_dir():
+        yield from _matches(child, parts)
+    elif fnmatch.fnmatchcase(child.name, first):
+      if not rest:
+        yield child
+      elif child.is_dir():
+        yield from _matches(child, rest)
 
 
 def _check(path: epath.Path) -> None:
@@ -121,7 +142,7 @@ def _json(path: epath.Path, text_key: str) -> Iterator[Document]:
   try:
     with path.open('rb') as file:
       for line, data in enumerate(_lines(_chunks(path, file)), start=1):
-        if not data.isspace():
+        if data.strip():
           text = _text(data, text_key, f'{path}:{line}')
           yield Document(text=text, path=path, line=line)
   except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as e:
