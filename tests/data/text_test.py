@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import pathlib
 
 import pytest
 import zstandard
@@ -9,6 +10,7 @@ import zstandard
 from leviathan import errors
 from leviathan.data import text
 
+SHARED = pathlib.Path(__file__).parents[3] / 'shared' / 'data'
 TEXTS = [
   'plain',
   'two\nlines\r\n',
@@ -129,6 +131,14 @@ def test_an_unreadable_file_is_refused_before_the_first_document(
     (tmp_path / name).write_bytes(data)
   with pytest.raises(errors.DataError, match=message):
     text.documents(tmp_path / name, 'text')
+
+
+def test_the_pile_as_it_comes():
+  path = SHARED / 'pile' / '00.jsonl.zst'
+  if not path.exists():
+    pytest.skip('shared/data/pile is not beside the repository')
+  texts = read(path)
+  assert texts and all(texts)
 
 
 def test_expand_is_sorted_recursive_and_gives_each_file_once(tmp_path):

@@ -1,0 +1,339 @@
+"""Every token is predicted once, and whatever is damaged is named."""
+
+import hashlib
+import json
+import os
+import pickle
+
+from array_record.python import array_record_module
+from etils import epath
+import numpy as np
+import pytest
+
+from leviathan import errors
+from leviathan.data import records
+from leviathan.data import text
+from leviathan.data import tokenizer as tokenizers
+
+PAD = records.PAD
+EOS = 256
+
+
+class Bytes:
+  """A tokenizer by hand: the id of a byte is the byte, EOS is 256."""
+
+  kind = 'bytes'
+  vocab_size = 257
+  eos_id = EOS
+  sha256 = 'none'
+
+  def encode(self, content):
+    return list(content.encode())
+
+  def save(self, directory):
+    path = epath.Path(directory) / 'bytes.txt'
+    path.write_text('bytes')
+    return path
+
+
+def write(directory, texts, *, seq_len=8, tokenizer=None, **settings):
+  with records.Writer(
+    directory, tokenizer=tokenizer or Bytes(), seq_len=seq_len, **settings
+  ) as writer:
+    for line, content in enumerate(texts, start=1):
+      path = epath.Path('a.jsonl')
+      writer.add(text.Document(text=content, path=path, line=line))
+  return writer.manifest
+
+
+def rows(directory):
+  dataset = records.open_dataset(directory)
+  return np.stack([dataset[i] for i in range(len(dataset))])
+
+
+def test_rows_by_hand(tmp_path):
+  manifest = write(tmp_path / 'd', ['ab', '', 'cde'], seq_len=3)
+  a, b, c, d, e = b'abcde'
+  np.testing.assert_array_equal(
+    rows(tmp_path / 'd'),
+    [[EOS, a, b, EOS], [EOS, c, d, e], [e, EOS, PAD, PAD]],
+  )
+  assert (manifest.sequences, manifest.tokens) == (3, 7)
+  assert (manifest.documents, manifest.bytes) == (2, 5)
+  assert manifest.skipped == {'empty_text': 1}
+
+
+def test_a_full_last_row_has_no_padding_and_nothing_after_it(tmp_path):
+  write(tmp_path / 'd', ['ab', 'cd'], seq_len=3)
+  assert rows(tmp_path / 'd').shape == (2, 4)
+  assert (rows(tmp_path / 'd') != PAD).all()
+
+
+@pytest.mark.parametrize('block', [1, 50, 1 << 16])
+@pytest.mark.parametrize('shard_bytes', [1, 200, 1 << 20])
+@pytest.mark.parametrize('seq_len', [1, 7, 64])
+def test_every_token_is_predicted_once(
+  tmp_path, monkeypatch, seq_len, shard_bytes, block
+):
+  monkeypatch.setattr(records, '_BLOCK', block)
+  texts = ['x' * n + str(n) for n in range(30)]
+  manifest = write(
+    tmp_path / 'd', texts, seq_len=seq_len, shard_bytes=shard_bytes
+  )
+  stream = [EOS]
+  for content in texts:
+    stream += [*content.encode(), EOS]
+  rows_ = rows(tmp_path / 'd')
+  targets = rows_[:, 1:].ravel()
+  np.testing.assert_array_equal(targets[targets != PAD], stream[1:])
+  np.testing.assert_array_equal(rows_[1:, 0], rows_[:-1, -1])
+  assert rows_[0, 0] == EOS
+  assert manifest.tokens == len(stream) - 1
+  assert manifest.bytes == sum(map(len, texts))
+  counts_V = records.open_dataset(tmp_path / 'd').unigram_counts()
+  np.testing.assert_array_equal(
+    counts_V, np.bincount(stream[1:], minlength=257)
+  )
+
+
+def test_shards_are_bounded_and_hashed(tmp_path):
+  manifest = write(tmp_path / 'd', ['x' * 100], seq_len=9, shard_bytes=199)
+  assert [(s.name, s.sequences) for s in manifest.shards] == [
+    (f'shard-0000{i}-of-00003.array_record', n) for i, n in enumerate([4, 4, 4])
+  ]
+  for shard in manifest.shards:
+    data = (tmp_path / 'd' / shard.name).read_bytes()
+    assert hashlib.sha256(data).hexdigest() == shard.sha256
+  names = {s.name for s in manifest.shards}
+  assert {p.name for p in (tmp_path / 'd').iterdir()} == names | {
+    'manifest.json',
+    'unigram_counts.npy',
+    'bytes.txt',
+  }
+
+
+def test_inputs_are_listed(tmp_path):
+  (tmp_path / 'a.txt').write_text('abc')
+  path = epath.Path(tmp_path / 'a.txt')
+  manifest = write(tmp_path / 'd', ['abc'], inputs=[path])
+  assert manifest.inputs == (records.Input(name=str(path), bytes=3),)
+
+
+def test_the_fingerprint_is_that_of_the_rows(tmp_path):
+  first = write(tmp_path / 'a', ['abc', 'd'])
+  assert write(tmp_path / 'b', ['abc', '', 'd']).fingerprint == (
+    first.fingerprint
+  )
+  assert write(tmp_path / 'c', ['abd', 'd']).fingerprint != first.fingerprint
+  # The rows are [EOS a b c EOS ...] in both, yet they are cut otherwise.
+  other = write(tmp_path / 'e', ['abc', 'd'], seq_len=9)
+  assert other.fingerprint != first.fingerprint
+
+
+def test_an_error_leaves_nothing(tmp_path):
+  def broken():
+    yield 'abc' * 1000
+    raise errors.DataError('bad line')
+
+  with pytest.raises(errors.DataError, match='bad line'):
+    write(tmp_path / 'd', broken(), shard_bytes=100)
+  assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('texts', [[], ['', '']])
+def test_no_tokens_is_an_error_and_leaves_nothing(tmp_path, texts):
+  with pytest.raises(errors.DataError, match='0 tokens'):
+    write(tmp_path / 'd', texts)
+  assert not list(tmp_path.iterdir())
+
+
+def test_what_exists_is_kept(tmp_path):
+  write(tmp_path / 'd', ['abc'])
+  before = {p: p.read_bytes() for p in (tmp_path / 'd').iterdir()}
+  with pytest.raises(errors.DataError, match='never overwritten'):
+    write(tmp_path / 'd', ['other'])
+  assert {p: p.read_bytes() for p in (tmp_path / 'd').iterdir()} == before
+
+
+def test_seq_len_is_checked(tmp_path):
+  with pytest.raises(errors.ConfigError, match='seq_len=0'):
+    write(tmp_path / 'd', ['abc'], seq_len=0)
+
+
+@pytest.mark.parametrize(
+  'bad_id, message',
+  [(EOS, r'a.jsonl:2.*end-of-sequence, id 256'), (257, r'outside \[0, 257\)')],
+)
+def test_ids_that_are_no_text_are_refused(tmp_path, bad_id, message):
+  class Bad(Bytes):
+    def encode(self, content):
+      return [bad_id] if content == 'bad' else super().encode(content)
+
+  with pytest.raises(errors.DataError, match=message):
+    write(tmp_path / 'd', ['good', 'bad'], tokenizer=Bad())
+  assert not list(tmp_path.iterdir())
+
+
+def test_a_dataset_can_be_pickled_and_indexed(tmp_path):
+  write(tmp_path / 'd', ['x' * 100], shard_bytes=100)
+  dataset = records.open_dataset(str(tmp_path / 'd'))
+  again = pickle.loads(pickle.dumps(dataset))
+  for i in range(len(dataset)):
+    np.testing.assert_array_equal(again[np.int64(i)], dataset[i])
+  assert dataset[0].dtype == np.uint32
+  for outside in (-1, len(dataset)):
+    with pytest.raises(IndexError):
+      dataset[outside]
+
+
+def shard(directory, i=1):
+  return sorted(directory.glob('shard-*'))[i]
+
+
+def test_a_missing_shard_is_named(tmp_path):
+  write(tmp_path / 'd', ['x' * 100], shard_bytes=100)
+  path = shard(tmp_path / 'd')
+  path.unlink()
+  with pytest.raises(errors.DataError, match=f'shard {path} is missing'):
+    records.open_dataset(tmp_path / 'd')
+
+
+@pytest.mark.parametrize('keep', [0.0, 0.5, 0.999])
+def test_a_shard_cut_short_is_named(tmp_path, keep):
+  write(tmp_path / 'd', ['x' * 100], shard_bytes=100)
+  path = shard(tmp_path / 'd')
+  os.truncate(path, int(path.stat().st_size * keep))
+  with pytest.raises(errors.DataError, match=f'shard {path} '):
+    records.open_dataset(tmp_path / 'd')
+
+
+def test_damage_inside_a_shard_is_named(tmp_path):
+  write(tmp_path / 'd', ['x' * 1000], shard_bytes=1000)
+  path = shard(tmp_path / 'd')
+  data = path.read_bytes()
+  path.write_bytes(
+    data[:200] + bytes(b ^ 255 for b in data[200:600]) + data[600:]
+  )
+  with pytest.raises(errors.DataError, match=rf'{path}: record \d+ is damaged'):
+    rows(tmp_path / 'd')
+
+
+def replace_shard(directory, datas):
+  """Puts records of any bytes in place of shard 1, by the book."""
+  path = shard(directory)
+  path.unlink()
+  writer = array_record_module.ArrayRecordWriter(str(path), 'group_size:1')
+  for data in datas:
+    writer.write(data)
+  writer.close()
+  return path
+
+
+def test_a_shard_with_records_too_few_is_named(tmp_path):
+  manifest = write(tmp_path / 'd', ['x' * 100], shard_bytes=100)
+  count = manifest.shards[1].sequences
+  path = replace_shard(tmp_path / 'd', [b'a' * 36] * (count - 1))
+  with pytest.raises(
+    errors.DataError, match=f'{path} has {count - 1} rec.*{count}'
+  ):
+    records.open_dataset(tmp_path / 'd')
+
+
+@pytest.mark.parametrize(
+  'row, message',
+  [
+    ([1, 2, 3], r'record 1 has 12 bytes, not 36'),
+    ([0, 1, 2, 257, 4, 5, 6, 7, 8], r'record 1, offset 3: id 257'),
+    # A negative id, and a row that begins again after its padding.
+    ([0, 1, 2**32 - 2, 3, 4, 5, 6, 7, 8], r'offset 2: id 4294967294'),
+    ([0, 1, 2, 3, 4, 5, PAD, 7, 8], r'offset 6: id 4294967295'),
+  ],
+)
+def test_a_bad_row_is_named(tmp_path, row, message):
+  write(tmp_path / 'd', ['x' * 31], shard_bytes=80)
+  good = np.array([*range(8), PAD], '<u4').tobytes()
+  path = replace_shard(tmp_path / 'd', [good, np.array(row, '<u4').tobytes()])
+  dataset = records.open_dataset(tmp_path / 'd')
+  assert len(dataset) == 4
+  assert dataset[2].tobytes() == good
+  with pytest.raises(errors.DataError, match=message) as e:
+    dataset[3]
+  assert str(path) in str(e.value)
+
+
+def change(values, **changes):
+  return {k: v for k, v in (values | changes).items() if v is not None}
+
+
+@pytest.mark.parametrize(
+  'changes, message',
+  [
+    ({'format_version': 2}, 'format_version=2.* reads 1'),
+    ({'format_version': None}, 'format_version=None'),
+    ({'bytes': None}, "'bytes' is missing"),
+    ({'colour': 1}, "'colour' is unknown"),
+    ({'tokens': '9'}, "tokens='9' is of the wrong type"),
+    ({'documents': True}, 'documents=True is of the wrong type'),
+    ({'shards': {}}, 'shards={} is of the wrong type'),
+    ({'shards': [{'name': 'a'}]}, r"shards\[0\]: 'sequences' is missing"),
+    ({'skipped': {'a': 'b'}}, "skipped.a='b' is of the wrong type"),
+    ({'sequences': 9}, 'sequences does not fit'),
+    ({'tokens': 900}, 'tokens does not fit'),
+    ({'seq_len': 7}, 'fingerprint does not fit'),
+    ({'seq_len': 0}, 'does not fit'),
+  ],
+)
+def test_the_manifest_is_strict(tmp_path, changes, message):
+  write(tmp_path / 'd', ['abc'])
+  path = tmp_path / 'd' / records.MANIFEST_FILE
+  values = json.loads(path.read_text())
+  path.write_text(json.dumps(change(values, **changes)))
+  with pytest.raises(errors.DataError, match=message) as e:
+    records.open_dataset(tmp_path / 'd')
+  assert str(path) in str(e.value)
+
+
+def test_the_manifest_survives_its_json(tmp_path):
+  manifest = write(tmp_path / 'd', ['abc', ''])
+  assert records.Manifest.from_json(manifest.to_json(), 'here') == manifest
+  with pytest.raises(errors.DataError, match='not valid JSON'):
+    records.Manifest.from_json(manifest.to_json()[:-3], 'here')
+
+
+def test_a_directory_that_holds_datasets_names_them(tmp_path):
+  write(tmp_path / 'd' / 'train', ['abc'])
+  write(tmp_path / 'd' / 'validation', ['abc'])
+  with pytest.raises(errors.DataError, match='give one of train, validation'):
+    records.open_dataset(tmp_path / 'd')
+  with pytest.raises(errors.DataError, match='`leviathan prepare` makes one'):
+    records.open_dataset(tmp_path / 'no')
+
+
+def test_counts_that_do_not_belong_are_refused(tmp_path):
+  write(tmp_path / 'd', ['abc'])
+  path = tmp_path / 'd' / records.COUNTS_FILE
+  for wrong in (np.zeros(257, np.int64), np.full(4, 1)):
+    np.save(path, wrong)
+    with pytest.raises(errors.DataError, match='unigram_counts.npy has shape'):
+      records.open_dataset(tmp_path / 'd').unigram_counts()
+  path.unlink()
+  with pytest.raises(errors.DataError, match='unigram_counts.npy cannot be'):
+    records.open_dataset(tmp_path / 'd').unigram_counts()
+
+
+def test_the_tokenizer_comes_along_and_must_be_the_same(tmp_path):
+  corpus = [
+    text.Document(text='the cat sat\n' * 9, path=epath.Path('a.txt'), line=1)
+  ]
+  for name, vocab_size in (('a', 270), ('b', 271)):
+    tokenizers.train(corpus, vocab_size, tmp_path / name)
+  path = tmp_path / 'a' / tokenizers.MODEL_FILE
+  tokenizer = tokenizers.load(f'spm:{path}')
+  write(tmp_path / 'd', ['the cat'], tokenizer=tokenizer)
+  dataset = records.open_dataset(tmp_path / 'd')
+  assert dataset.tokenizer().sha256 == tokenizer.sha256
+  assert dataset.tokenizer().decode(dataset[0][:3]).startswith('the')
+  other = (tmp_path / 'b' / tokenizers.MODEL_FILE).read_bytes()
+  (tmp_path / 'd' / tokenizers.MODEL_FILE).write_bytes(other)
+  with pytest.raises(errors.DataError, match='tokenizer.model has sha256'):
+    dataset.tokenizer()
