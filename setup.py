@@ -1,49 +1,50 @@
 """Packaging. Pins are exact: a run must mean the same thing a year from now."""
+
 import setuptools
 
 INSTALL = [
-    'absl-py==2.5.1',
-    'array_record==0.8.6',
-    'etils[epath]==1.15.0',
-    'flax==0.12.8',
-    'grain==0.2.18',
-    'jax==0.10.2',
-    'matplotlib==3.11.2',
-    'ml-collections==1.1.0',
-    'numpy==2.4.6',
-    'optax==0.2.8',
-    'orbax-checkpoint==0.12.8',
-    'sentencepiece==0.2.3',
-    'tqdm==4.70.1',
-    'zstandard==0.25.0',
+  'absl-py==2.5.1',
+  'array_record==0.8.6',
+  'etils[epath]==1.15.0',
+  'flax==0.12.8',
+  'grain==0.2.18',
+  'jax==0.10.2',
+  'matplotlib==3.11.2',
+  'ml-collections==1.1.0',
+  'numpy==2.4.6',
+  'optax==0.2.8',
+  'orbax-checkpoint==0.12.8',
+  'sentencepiece==0.2.3',
+  'tqdm==4.70.1',
+  'zstandard==0.25.0',
 ]
 
 EXTRAS = {
-    'test': [
-        'pyright==1.1.414',
-        'pytest==9.2.0',
-        'pytest-xdist==3.8.0',
-        'ruff==0.17.6',
-    ],
-    # libtpu 0.0.52 crashes on `as_text()` of a compiled program.
-    'tpu': ['jax[tpu]==0.10.2', 'libtpu==0.0.42.*', 'gcsfs==2026.9.0'],
-    'cuda': ['jax[cuda13]==0.10.2'],
-    'hf': [],
-    'eval': [],
+  'test': [
+    'pyright[nodejs]==1.1.414',
+    'pytest==9.2.0',
+    'pytest-xdist==3.8.0',
+    'ruff==0.17.6',
+  ],
+  # libtpu 0.0.52 crashes on `as_text()` of a compiled program.
+  'tpu': ['jax[tpu]==0.10.2', 'libtpu==0.0.42.*', 'gcsfs==2026.9.0'],
+  'cuda': ['jax[cuda13]==0.10.2'],
+  'hf': [],
+  'eval': [],
 }
 
 setuptools.setup(
-    name='leviathan',
-    version='0.1.0',
-    description=(
-        'Language-model pretraining in JAX with LEV, a learned continuous '
-        'function of the token id in place of the input embedding table'
-    ),
-    license='Apache-2.0',
-    python_requires='>=3.11',
-    # `configs` is installed too: a config file of yours may import its base.
-    packages=setuptools.find_packages(include=['leviathan*', 'configs*']),
-    install_requires=INSTALL,
-    extras_require=EXTRAS,
-    entry_points={'console_scripts': ['leviathan = leviathan.cli.main:run']},
+  name='leviathan',
+  version='0.1.0',
+  description=(
+    'Language-model pretraining in JAX with LEV, a learned continuous '
+    'function of the token id in place of the input embedding table'
+  ),
+  license='Apache-2.0',
+  python_requires='>=3.11',
+  # `configs` is installed too: a config file of yours may import its base.
+  packages=setuptools.find_packages(include=['leviathan*', 'configs*']),
+  install_requires=INSTALL,
+  extras_require=EXTRAS,
+  entry_points={'console_scripts': ['leviathan = leviathan.cli.main:run']},
 )

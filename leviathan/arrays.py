@@ -11,12 +11,13 @@ A name's suffix gives its shape, one capital a dimension: `x_BLD`, `w_DHK`.
   C  seed width (coordinates)   S  spline heads
   G  knots of a spline          R  rank
 """
-from typing import NamedTuple, TypeAlias
 
-import jax
-import numpy as np
+from typing import Any
+from typing import NamedTuple
+from typing import TypeAlias
 
-Array: TypeAlias = jax.Array | np.ndarray
+# jax.Array on the device, np.ndarray on the host: the same code serves both.
+Array: TypeAlias = Any
 
 
 class Batch(NamedTuple):

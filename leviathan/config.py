@@ -3,6 +3,7 @@
 Every key must be present and known, and of the declared type: `configs/base.py`
 is the one place where a default lives.
 """
+
 from collections.abc import Mapping
 import dataclasses
 import difflib
@@ -34,8 +35,8 @@ def build(cls: type, section: Any, path: str = 'config') -> Any:
   """
   if not hasattr(section, 'items'):
     raise errors.ConfigError(
-        f'{path}={section!r} is not a section; it has the fields '
-        f'{", ".join(f.name for f in dataclasses.fields(cls))}'
+      f'{path}={section!r} is not a section; it has the fields '
+      f'{", ".join(f.name for f in dataclasses.fields(cls))}'
     )
   values = dict(section.items())
   hints = typing.get_type_hints(cls)
@@ -44,13 +45,15 @@ def build(cls: type, section: Any, path: str = 'config') -> Any:
   for name in fields:
     if name not in values:
       raise errors.ConfigError(
-          f'{path}.{name} is missing; give it in the config file or with '
-          f'--{path}.{name}=VALUE'
+        f'{path}.{name} is missing; give it in the config file or with '
+        f'--{path}.{name}=VALUE'
       )
-  return cls(**{
+  return cls(
+    **{
       name: _value(field, hints[name], values[name], f'{path}.{name}')
       for name, field in fields.items()
-  })
+    }
+  )
 
 
 def check_names(names: Any, known: Any, path: str) -> None:
@@ -58,7 +61,7 @@ def check_names(names: Any, known: Any, path: str) -> None:
   for name in names:
     if name not in known:
       raise errors.ConfigError(
-          f'{path}.{name} is not a config key{nearest(name, known)}'
+        f'{path}.{name} is not a config key{nearest(name, known)}'
       )
 
 
@@ -77,7 +80,7 @@ def _value(field: dataclasses.Field, hint: Any, value: Any, path: str) -> Any:
     name = dict(value.items()).get('name') if hasattr(value, 'items') else value
     if name not in choices:
       raise errors.ConfigError(
-          f'{path}.name={name!r} is unknown{nearest(str(name), choices)}'
+        f'{path}.name={name!r} is unknown{nearest(str(name), choices)}'
       )
     return build(choices[name], value, path)
   if dataclasses.is_dataclass(hint):
@@ -98,25 +101,26 @@ def _check_type(hint: Any, value: Any, path: str) -> Any:
     if isinstance(value, (tuple, list)):
       inner = typing.get_args(hint)[0]
       return tuple(
-          _check_type(inner, item, f'{path}[{i}]')
-          for i, item in enumerate(value)
+        _check_type(inner, item, f'{path}[{i}]') for i, item in enumerate(value)
       )
-  elif hint is float and type(value) in (int, float):
-    return float(value)
+  elif hint is float and isinstance(value, int | float):
+    if not isinstance(value, bool):
+      return float(value)
   elif type(value) is hint:
     return value
   name = getattr(hint, '__name__', str(hint))
   raise errors.ConfigError(
-      f'{path}={value!r} is a {type(value).__name__}; give a {name}'
+    f'{path}={value!r} is a {type(value).__name__}; give a {name}'
   )
 
 
 def flatten(section: Any, path: str = 'config') -> dict[str, Any]:
   """{'config.model.width': 128, ...} of a nested mapping or dataclass."""
+  values: Any = section
   if dataclasses.is_dataclass(section) and not isinstance(section, type):
-    section = dataclasses.asdict(section)
+    values = dataclasses.asdict(section)
   flat = {}
-  for name, value in section.items():
+  for name, value in values.items():
     if hasattr(value, 'items'):
       flat |= flatten(value, f'{path}.{name}')
     else:
@@ -124,18 +128,12 @@ def flatten(section: Any, path: str = 'config') -> dict[str, Any]:
   return flat
 
 
-def differences(old: Any, new: Any) -> dict[str, tuple[Any, Any]]:
-  """{field: (old, new)} of all fields in which two configs differ.
-
-  Both are compared as JSON would store them, so a tuple equals a list.
-  """
-  a, b = flatten(old), flatten(new)
-
-  def plain(value):
-    return list(value) if isinstance(value, tuple) else value
-
+def differences(
+  old: Mapping[str, Any], new: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any]]:
+  """{field: (old, new)} of the fields in which two flat mappings differ."""
   return {
-      key: (a.get(key), b.get(key))
-      for key in sorted(a.keys() | b.keys())
-      if plain(a.get(key)) != plain(b.get(key))
+    key: (old.get(key), new.get(key))
+    for key in sorted(old.keys() | new.keys())
+    if old.get(key) != new.get(key)
   }

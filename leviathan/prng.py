@@ -1,4 +1,5 @@
 """Named, stepped, typed random keys: each use has its own, used once."""
+
 import zlib
 
 import jax

@@ -1,0 +1,59 @@
+# Each target makes its own environment in .venv when that is missing.
+#
+#   make quickstart   text -> tokenizer -> dataset -> tied and lev -> report
+#   make test         all tests, on the CPU
+#   make lint         style and types
+
+PYTHON ?= python3
+VENV := .venv
+INSTALLED := $(VENV)/installed
+LEVIATHAN := $(VENV)/bin/leviathan
+
+.PHONY: quickstart test lint
+.DELETE_ON_ERROR:
+
+$(INSTALLED): setup.py
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --upgrade pip
+	$(VENV)/bin/pip install --quiet --editable '.[test]'
+	touch $@
+
+test: $(INSTALLED)
+	$(VENV)/bin/pytest --numprocesses=2
+
+lint: $(INSTALLED)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
+
+# The quickstart. What exists is reused: data by make, a trained run by its own
+# checkpoints (`leviathan train` goes on from the latest).
+RUNS := runs/quickstart
+CORPUS := $(RUNS)/corpus.jsonl
+TOKENIZER := $(RUNS)/tokenizer/tokenizer.model
+DATASET := $(RUNS)/data/train/manifest.json
+ARMS := tied lev
+
+$(CORPUS): | $(INSTALLED)
+	$(VENV)/bin/python -m leviathan.data.stdlib --output=$@
+
+$(TOKENIZER): $(CORPUS)
+	$(LEVIATHAN) tokenizer --input=$< --vocab_size=16384 --output=$(@D)
+
+$(DATASET): $(CORPUS) $(TOKENIZER)
+	$(LEVIATHAN) prepare --input=$< --tokenizer=spm:$(TOKENIZER) \
+	  --seq_len=128 --validation_fraction=0.04 --output=$(RUNS)/data
+
+.PHONY: $(ARMS:%=train-%) $(ARMS:%=show-%)
+
+$(ARMS:%=train-%): train-%: $(DATASET)
+	$(LEVIATHAN) train --config=configs/$*.py:smoke --workdir=$(RUNS)/$*
+	$(LEVIATHAN) evaluate --workdir=$(RUNS)/$*
+
+$(ARMS:%=show-%): show-%: train-%
+	@echo "--- $* continues 'import os':"
+	@$(LEVIATHAN) generate --workdir=$(RUNS)/$* --prompt='import os'
+
+quickstart: $(ARMS:%=train-%) $(ARMS:%=show-%)
+	$(LEVIATHAN) report --output=$(RUNS)/report \
+	  --workdirs=$(RUNS)/tied,$(RUNS)/lev

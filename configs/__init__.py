@@ -1,0 +1,1 @@
+"""One file an arm; base.py has every key."""

@@ -1,0 +1,122 @@
+"""Every key of a run, with its unit; an arm's file changes only its own.
+
+The backbone is a pre-norm decoder as in Llama: 16 layers, RMSNorm, rotary
+positions, full multi-head attention, SwiGLU, no biases. Its sizes reproduce
+the parameter counts of Batley & Saha, arXiv 2601.22040 v2.
+
+This file is not a run: train configs/lev.py, configs/tied.py, ...
+"""
+
+import ml_collections
+from ml_collections import config_dict
+
+SCALES = {
+    # Learning rates follow GPT-3's table (arXiv 2005.14165); budgets are the
+    # paper's 20 tokens for each parameter of the tied model.
+    '200m': dict(
+        width=640, mlp_width=1712, head_width=64, learning_rate=6e-4,
+        tokens=4.1e9,
+    ),
+    '400m': dict(
+        width=1024, mlp_width=2736, head_width=64, learning_rate=3e-4,
+        tokens=8.1e9,
+    ),
+    '1p2b': dict(
+        width=2048, mlp_width=5472, head_width=128, learning_rate=2e-4,
+        tokens=24.1e9,
+    ),
+}  # yapf: disable
+
+
+def get_config(scale: str) -> ml_collections.ConfigDict:
+  """The backbone at '200m', '400m', '1p2b' or 'smoke', with a table for it."""
+  if scale == 'smoke':
+    return _smoke()
+  if scale not in SCALES:
+    raise ValueError(
+      f'scale {scale!r} is unknown; choose one of {", ".join(SCALES)}, smoke'
+    )
+  return _paper(**SCALES[scale])
+
+
+def _paper(width, mlp_width, head_width, learning_rate, tokens):
+  config = ml_collections.ConfigDict()
+  config.arm = 'base'  # a label for tables and pictures
+
+  config.model = model = ml_collections.ConfigDict()
+  model.vocab_size = 200_019  # V: tokens of the tokenizer (o200k)
+  model.width = width  # D
+  model.layers = 16
+  model.head_width = head_width  # K; D / K heads
+  model.mlp_width = mlp_width  # F
+  model.precision = 'bfloat16'  # compute type; parameters are float32
+  model.remat = 'dots'  # what is kept for the backward pass: none, dots, full
+  model.embedder = ml_collections.ConfigDict({'name': 'table'})
+  model.head = ml_collections.ConfigDict({'name': 'untied'})  # or tied
+
+  config.data = data = ml_collections.ConfigDict()
+  data.train = 'data/pile/train'  # directory written by `leviathan prepare`
+  data.seq_len = 512  # L, tokens; the dataset's
+  data.batch_size = 512  # sequences in a step, over all devices
+
+  config.mesh = mesh = ml_collections.ConfigDict()  # devices along each axis
+  mesh.data = 1  # copies of the model; across slices, only this one
+  mesh.fsdp = -1  # shards of parameters and batch; -1: all devices left
+  mesh.tensor = 1  # shards of heads, MLP and vocabulary
+
+  config.optimizer = optimizer = ml_collections.ConfigDict()  # AdamW
+  optimizer.learning_rate = learning_rate  # at the peak
+  optimizer.final_fraction = 0.1  # of the peak, at the horizon
+  optimizer.warmup_steps = 500
+  # Step at which the cosine ends; None: train.steps.
+  optimizer.horizon = config_dict.placeholder(int)
+  optimizer.b1 = 0.9
+  optimizer.b2 = 0.95
+  optimizer.epsilon = 1e-8
+  optimizer.weight_decay = 0.1  # of matrices and tables, see optimizer.py
+  optimizer.clip_norm = 1.0  # global norm of the gradient
+
+  config.train = train = ml_collections.ConfigDict()
+  train.steps = steps(tokens, data)
+  train.seed = 0  # of parameters and of the data's order
+
+  config.checkpoint = checkpoint = ml_collections.ConfigDict()
+  checkpoint.interval = 1000  # steps
+  checkpoint.keep = 2  # latest checkpoints
+
+  config.evaluate = evaluate = ml_collections.ConfigDict()
+  evaluate.interval = 1000  # steps
+  evaluate.batch_size = 512  # sequences, over all devices
+  evaluate.datasets = ('pile=data/pile/validation',)  # NAME=DIRECTORY
+
+  config.log = log = ml_collections.ConfigDict()
+  log.interval = 10  # steps between progress lines
+  return config
+
+
+def steps(tokens: float, data: ml_collections.ConfigDict) -> int:
+  """Steps that a budget of tokens makes, to the nearest."""
+  return round(tokens / (data.batch_size * data.seq_len))
+
+
+def _smoke():
+  """Small enough for two cores: 4 layers on the data of `make quickstart`."""
+  config = _paper(
+      width=128, mlp_width=344, head_width=64, learning_rate=2e-3,
+      tokens=480 * 8 * 128,
+  )  # yapf: disable
+  config.model.vocab_size = 16_384
+  config.model.layers = 4
+  config.model.precision = 'float32'
+  config.model.remat = 'none'
+  config.data.train = 'runs/quickstart/data/train'
+  config.data.seq_len = 128
+  config.data.batch_size = 8
+  config.train.steps = 480
+  config.optimizer.warmup_steps = 40
+  config.checkpoint.interval = 120
+  config.evaluate.interval = 80
+  config.evaluate.batch_size = 16
+  config.evaluate.datasets = ('held_out=runs/quickstart/data/validation',)
+  config.log.interval = 10
+  return config

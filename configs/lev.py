@@ -1,0 +1,28 @@
+"""Arm `lev`: LEV in place of the table, and an output head of its own.
+
+leviathan train --config=configs/lev.py:smoke --workdir=runs/lev
+
+The layer is that of Batley & Saha, arXiv 2601.22040, version 2 (version 1 has
+a smaller one). `smoke` shrinks it with the backbone and runs on two CPU cores.
+"""
+
+import ml_collections
+
+from configs import base
+
+
+def get_config(scale: str):
+  """See configs/base.py."""
+  config = base.get_config(scale)
+  config.arm = 'lev'
+  config.model.embedder = embedder = ml_collections.ConfigDict()
+  embedder.name = 'lev'
+  embedder.num_digits = 3  # J
+  embedder.seed_width = 128  # C
+  embedder.heads = 8  # S
+  embedder.knots = 16  # G
+  embedder.rank = 64  # R
+  embedder.implementation = 'auto'  # or reference, chunked
+  if scale == 'smoke':
+    embedder.update(seed_width=64, heads=4, rank=32)
+  return config

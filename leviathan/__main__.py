@@ -1,0 +1,5 @@
+"""`python -m leviathan` is `leviathan`."""
+
+from leviathan.cli import main
+
+main.run()

@@ -1,0 +1,148 @@
+"""Checkpoints: Orbax behind one small door.
+
+`checkpoints/<step>/` holds the items `params` and `opt_state` apart, so that
+evaluation never reads the optimizer, and the run's manifest as metadata.
+"""
+
+import dataclasses
+from typing import Any
+
+from etils import epath
+import jax
+from orbax.checkpoint import v1 as ocp
+
+from leviathan import errors
+from leviathan import state as state_lib
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+  """When to save, and how many to keep."""
+
+  interval: int  # steps
+  keep: int  # latest checkpoints
+
+  def __post_init__(self):
+    for name, value in dataclasses.asdict(self).items():
+      if value < 1:
+        raise errors.ConfigError(
+          f'config.checkpoint.{name}={value}; give 1 or more'
+        )
+
+
+class Checkpoints:
+  """The checkpoints of one run."""
+
+  def __init__(self, directory: epath.Path, keep: int = 1):
+    """Opens `<run>/checkpoints`, which the first save creates.
+
+    Args:
+      directory: absolute path.
+      keep: how many of the latest to keep.
+    """
+    self._directory = directory
+    latest = ocp.training.preservation_policies.LatestN(keep)
+    self._orbax = ocp.training.Checkpointer(
+      directory,
+      preservation_policy=latest,  # pyright: ignore[reportArgumentType]
+      # What a killed save left behind would make the next one fail.
+      cleanup_tmp_directories=True,
+    )
+
+  def latest(self) -> int | None:
+    """The newest step that was saved whole, or None."""
+    return max(self.steps(), default=None)
+
+  def steps(self) -> list[int]:
+    """All steps that can be restored, in order."""
+    return sorted(c.step for c in self._orbax.checkpoints)
+
+  def save(self, state: state_lib.State, manifest: dict[str, Any]) -> None:
+    """Starts a save of `state`, first waiting for the one before it.
+
+    The state may be donated as soon as this returns.
+
+    Raises:
+      CheckpointError: this save was declined, or the one before it failed.
+    """
+    step = int(state.step)
+    self.wait()
+    if step in self.steps():
+      return
+    with _explained(f'saving step {step} to {self._directory}'):
+      started = self._orbax.save_checkpointables_async(
+        step,
+        {'params': state.params, 'opt_state': state.opt_state},
+        force=True,
+        custom_metadata=manifest,
+      )
+    if started is None:
+      raise errors.CheckpointError(
+        f'{self._directory}: saving step {step} was declined; the latest '
+        f'step there is {self.latest()}'
+      )
+
+  def wait(self) -> None:
+    """Waits for the save in flight.
+
+    Raises:
+      CheckpointError: it failed.
+    """
+    with _explained(f'saving to {self._directory}'):
+      self._orbax.wait()
+
+  def manifest(self, step: int) -> dict[str, Any]:
+    """The manifest saved with a step."""
+    with _explained(f'reading step {step} of {self._directory}'):
+      metadata = self._orbax.checkpointables_metadata(step).custom_metadata
+    return dict(metadata)  # type: ignore[arg-type]
+
+  def restore(self, step: int, abstract: state_lib.State) -> state_lib.State:
+    """The whole state, laid out as `abstract` says, on whatever mesh that is.
+
+    Raises:
+      CheckpointError: there is no such step, or it does not fit `abstract`.
+    """
+    items = self._load(
+      step, {'params': abstract.params, 'opt_state': abstract.opt_state}
+    )
+    count = jax.device_put(jax.numpy.int32(step), abstract.step.sharding)
+    return state_lib.State(step=count, **items)
+
+  def restore_params(self, step: int, abstract_params: Any) -> Any:
+    """The parameters alone; no byte of the optimizer's state is read."""
+    return self._load(step, {'params': abstract_params})['params']
+
+  def _load(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
+    if step not in self.steps():
+      raise errors.CheckpointError(
+        f'{self._directory}: no checkpoint of step {step}; there are '
+        f'{self.steps() or "none"}'
+      )
+    with _explained(f'restoring step {step} of {self._directory}'):
+      return self._orbax.load_checkpointables(step, abstract)
+
+  def close(self) -> None:
+    """Waits for the save in flight and lets go of the directory."""
+    self.wait()
+    self._orbax.close()
+
+
+class _explained:
+  """Turns what Orbax raises into one line, with the cause that it hides."""
+
+  def __init__(self, doing: str):
+    self._doing = doing
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, kind, error, traceback):
+    if not isinstance(error, Exception):
+      return
+    while error.__cause__ is not None:
+      error = error.__cause__
+    text = ' '.join(str(error).split())[:500]
+    raise errors.CheckpointError(
+      f'{self._doing} failed: {type(error).__name__}: {text}'
+    ) from error

@@ -1,0 +1,1 @@
+"""One thin absl main a command."""

@@ -1,0 +1,103 @@
+"""`leviathan COMMAND --flags`: finds the command and reports its errors."""
+
+from collections.abc import Sequence
+import importlib
+import sys
+
+from absl import app
+from absl import flags
+from absl import logging
+
+from leviathan import config as config_lib
+from leviathan import errors
+from leviathan.cli import config_flag
+
+COMMANDS = {
+  'tokenizer': 'train a SentencePiece tokenizer that loses nothing',
+  'prepare': 'turn text into a dataset',
+  'inspect': 'show what a config, a dataset or a run consists of',
+  'train': 'train a run, or go on with it',
+  'evaluate': 'evaluate a checkpoint',
+  'generate': 'continue a prompt',
+  'report': 'compare runs in a picture and a table',
+}
+
+
+def run() -> None:
+  """The console script."""
+  sys.exit(execute(sys.argv[1:]))
+
+
+def execute(arguments: Sequence[str]) -> int:
+  """Runs one command and returns the exit code."""
+  if not arguments or arguments[0] in ('help', '--help', '-h'):
+    print(_usage())
+    return 0
+  name, *rest = arguments
+  if name not in COMMANDS:
+    return _fail(
+      errors.ConfigError(
+        f'{name!r} is not a command{config_lib.nearest(name, COMMANDS)}'
+      )
+    )
+  command = importlib.import_module(f'leviathan.cli.{name}')
+  # absl takes the text of --help from the main module.
+  sys.modules['__main__'].__doc__ = command.__doc__
+  try:
+    app.run(
+      _no_arguments(command.main),
+      argv=[f'leviathan {name}', *rest],
+      flags_parser=_parse,
+    )
+  except errors.UserError as error:
+    return _fail(error)
+  except KeyboardInterrupt:
+    print('interrupted; the same command goes on', file=sys.stderr)
+    return 130
+  except SystemExit as stop:
+    return stop.code if isinstance(stop.code, int) else 1
+  return 0
+
+
+def _no_arguments(main):
+  """`main` that refuses words which belong to no flag."""
+
+  def checked(argv):
+    if len(argv) > 1:
+      raise errors.ConfigError(
+        f'{argv[1]!r} belongs to no flag; write --flag=value'
+      )
+    # Orbax and JAX tell every step they take; their warnings are enough.
+    logging.set_verbosity(logging.WARNING)
+    return main(argv)
+
+  return checked
+
+
+def _parse(argv: Sequence[str]) -> list[str]:
+  """absl's parsing, with every refusal as a ConfigError."""
+  try:
+    return flags.FLAGS(argv)
+  except flags.UnrecognizedFlagError as error:
+    name = error.flagname
+    if name.startswith('config.'):
+      raise errors.ConfigError(config_flag.explain(error, argv)) from error
+    known = [flag for flag in flags.FLAGS if len(flag) > 1]
+    raise errors.ConfigError(
+      f'--{name} is not a flag{config_lib.nearest(name, known)}'
+    ) from error
+  except (flags.Error, KeyError, AttributeError, OSError) as error:
+    raise errors.ConfigError(config_flag.explain(error, argv)) from error
+
+
+def _fail(error: errors.UserError) -> int:
+  print(f'error: {error}', file=sys.stderr)
+  return error.exit_code
+
+
+def _usage() -> str:
+  lines = [f'  {name:<10} {what}' for name, what in COMMANDS.items()]
+  return '\n'.join(
+    ['usage: leviathan COMMAND [--flags]; `leviathan COMMAND --help`', '']
+    + lines
+  )

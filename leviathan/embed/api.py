@@ -1,0 +1,41 @@
+"""What every embedder is: a config that makes a Linen module.
+
+The module maps ids_BL to x_BLD in float32. One that holds a table may be tied
+to the head by giving it through `table()`.
+"""
+
+import dataclasses
+
+from flax import linen as nn
+import jax
+
+from leviathan import errors
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbedderConfig:
+  """Base of the embedders' configs; `name` is the key in `EMBEDDERS`."""
+
+  name: str
+
+  def make(
+    self, *, vocab_size: int, padded_vocab_size: int, width: int
+  ) -> 'Embedder':
+    """The module for V tokens (a table has `padded_vocab_size` rows)."""
+    raise NotImplementedError
+
+
+class Embedder(nn.Module):
+  """Base of the embedders."""
+
+  def __call__(self, ids_BL: jax.Array) -> jax.Array:
+    """int32 ids in [0, V) -> float32 x_BLD."""
+    raise NotImplementedError
+
+  def table(self) -> jax.Array:
+    """table_VD, for a head that shares it."""
+    raise errors.ConfigError(
+      f"config.model.head.name='tied' needs a table, and "
+      f'{type(self).__name__} has none; choose config.model.head.name='
+      "'untied'"
+    )

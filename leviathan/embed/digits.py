@@ -1,0 +1,42 @@
+"""Token ids as digits, in exact integer arithmetic (lev.md steps 1 and 2).
+
+A root in floats is wrong near perfect powers: 205379 ** (1/3) rounds.
+"""
+
+from leviathan import arrays
+
+
+def base(vocab_size: int, num_digits: int) -> int:
+  """The smallest N with N**num_digits >= vocab_size.
+
+  Raises:
+    ValueError: an argument is below 1.
+  """
+  if vocab_size < 1 or num_digits < 1:
+    raise ValueError(
+      f'vocab_size={vocab_size}, num_digits={num_digits}: give 1 or more'
+    )
+  low, high = 0, vocab_size  # low**J < V <= high**J
+  while high - low > 1:
+    middle = (low + high) // 2
+    if middle**num_digits >= vocab_size:
+      high = middle
+    else:
+      low = middle
+  return high
+
+
+def split(ids_T: arrays.Array, base_: int, num_digits: int) -> list:
+  """Digits of each id, most significant first.
+
+  Args:
+    ids_T: integer ids in [0, base_**num_digits); any shape.
+    base_: N.
+    num_digits: J.
+
+  Returns:
+    J arrays like `ids_T`, in [0, N).
+  """
+  return [
+    ids_T // base_ ** (num_digits - 1 - j) % base_ for j in range(num_digits)
+  ]

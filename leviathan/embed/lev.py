@@ -1,0 +1,158 @@
+"""LEV: a learned continuous function of the token id in place of a table.
+
+Batley & Saha, arXiv 2601.22040 v2. Digits of the id pick rows of shared
+codebooks; their sum, the seed, is projected for each head to coordinates in
+[0, 1]; on each coordinate lie R splines; their product over the coordinates is
+the head's mode; modes are mapped to the model's width and summed over heads.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
+
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+
+from leviathan import errors
+from leviathan.embed import api
+from leviathan.embed import digits
+from leviathan.embed import lev_chunked
+from leviathan.embed import splines
+from leviathan.nn import initializers
+
+Params = Mapping[str, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LevConfig(api.EmbedderConfig):
+  """Sizes of the layer; the letters are those of `leviathan.arrays`."""
+
+  num_digits: int  # J
+  seed_width: int  # C
+  heads: int  # S
+  knots: int  # G
+  rank: int  # R
+  implementation: str  # one of IMPLEMENTATIONS, or 'auto'
+
+  def __post_init__(self):
+    for name in ('num_digits', 'seed_width', 'heads', 'rank'):
+      if getattr(self, name) < 1:
+        raise errors.ConfigError(
+          f'config.model.embedder.{name}={getattr(self, name)}; give 1 or more'
+        )
+    if self.knots < 3:
+      raise errors.ConfigError(
+        f'config.model.embedder.knots={self.knots}; a quadratic spline needs '
+        '3 or more'
+      )
+    _implementation(self.implementation)
+
+  def make(
+    self, *, vocab_size: int, padded_vocab_size: int, width: int
+  ) -> 'Lev':
+    """See the base class; LEV has no rows, so none to pad."""
+    del padded_vocab_size
+    return Lev(config=self, vocab_size=vocab_size, width=width)
+
+
+class Lev(api.Embedder):
+  """The layer as a Linen module; the parameters are named as in lev_embed."""
+
+  config: LevConfig
+  vocab_size: int
+  width: int
+
+  @nn.compact
+  def __call__(self, ids_BL: jax.Array) -> jax.Array:
+    """See the base class."""
+    params = {
+      name: self.param(name, init, shape, jnp.float32)
+      for name, (shape, init) in self._parameters().items()
+    }
+    x_TD = lev_embed(params, ids_BL.reshape(-1), self.config.implementation)
+    return x_TD.reshape(*ids_BL.shape, self.width)
+
+  def _parameters(self) -> dict[str, tuple[tuple[int, ...], Callable]]:
+    """{name: (shape, initializer)}."""
+    c = self.config
+    J, C, S, G, R = c.num_digits, c.seed_width, c.heads, c.knots, c.rank
+    N, D = digits.base(self.vocab_size, J), self.width
+
+    # Replicated, the output map too: the whole layer is 2 M parameters.
+    return {
+      'codebooks_JNC': ((J, N, C), initializers.normal((None,) * 3)),
+      'seed_SCC': ((S, C, C), initializers.normal((None,) * 3)),
+      'scale_SC': ((S, C), initializers.ones((None,) * 2)),
+      'bias_SC': ((S, C), initializers.zeros((None,) * 2)),
+      'splines_SCGR': ((S, C, G, R), initializers.near_one((None,) * 4)),
+      'out_SRD': (
+        (S, R, D),
+        initializers.normal((None,) * 3, initializers.STD / S**0.5),
+      ),
+    }
+
+
+def lev_embed(
+  params: Params, ids_T: jax.Array, implementation: str = 'auto'
+) -> jax.Array:
+  """LEV as a pure function (arXiv 2601.22040 v2).
+
+  Args:
+    params: codebooks_JNC, seed_SCC, scale_SC, bias_SC, splines_SCGR, out_SRD.
+    ids_T: integer ids in [0, V). An id of N**J or more would alias a small
+      one: data, prompts and configs are checked where they enter.
+    implementation: 'reference', 'chunked', or 'auto' for the fastest here.
+
+  Returns:
+    x_TD, in the parameters' type.
+
+  Raises:
+    ConfigError: `implementation` is unknown.
+  """
+  return _implementation(implementation)(params, ids_T)
+
+
+def _reference(params: Params, ids_T: jax.Array) -> jax.Array:
+  """The plain form: one token and one head at a time, as the equations read."""
+  num_digits, base, _ = params['codebooks_JNC'].shape
+  num_knots = params['splines_SCGR'].shape[2]
+
+  def head(z_C, seed_CC, scale_C, bias_C, splines_CGR, out_RD):
+    u_C = lev_chunked.coordinates(z_C @ seed_CC, scale_C, bias_C)
+    basis_CG = splines.basis(u_C, num_knots)
+    phi_CR = jnp.einsum('CG,CGR->CR', basis_CG, splines_CGR)
+    mode_R = jnp.prod(phi_CR, axis=0)
+    return mode_R @ out_RD
+
+  def token(id_):
+    z_C = sum(
+      params['codebooks_JNC'][j, digit]
+      for j, digit in enumerate(digits.split(id_, base, num_digits))
+    )
+    heads = [
+      params[name]
+      for name in ('seed_SCC', 'scale_SC', 'bias_SC', 'splines_SCGR', 'out_SRD')
+    ]
+    return jax.vmap(head, in_axes=(None, 0, 0, 0, 0, 0))(z_C, *heads).sum(0)
+
+  with jax.default_matmul_precision('highest'):
+    return jax.vmap(token)(ids_T)
+
+
+IMPLEMENTATIONS = {
+  'reference': _reference,
+  'chunked': lev_chunked.embed,
+}
+
+
+def _implementation(name: str) -> Callable[[Params, jax.Array], jax.Array]:
+  """The function of that name."""
+  if name == 'auto':
+    name = 'chunked'
+  if name not in IMPLEMENTATIONS:
+    raise errors.ConfigError(
+      f'config.model.embedder.implementation={name!r} is unknown; choose '
+      f'auto or one of {", ".join(IMPLEMENTATIONS)}'
+    )
+  return IMPLEMENTATIONS[name]

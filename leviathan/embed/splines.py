@@ -1,0 +1,25 @@
+"""The quadratic B-spline basis on evenly spaced knots (lev.md step 5)."""
+
+import jax
+import jax.numpy as jnp
+
+
+def basis(u: jax.Array, num_knots: int) -> jax.Array:
+  """Values of the G basis functions, which sum to 1.
+
+  Args:
+    u: coordinates in [0, 1], of any shape.
+    num_knots: G >= 3; knots lie evenly on [0, 1], both ends included.
+
+  Returns:
+    Array of shape u.shape + (G,), at most three entries of which are not 0.
+  """
+  knots_G = jnp.arange(num_knots, dtype=u.dtype)
+  t = jnp.abs(u[..., None] * (num_knots - 1) - knots_G)
+  values = jnp.where(
+    t < 0.5,
+    0.75 - t * t,
+    jnp.where(t < 1.5, 0.5 * jnp.square(1.5 - t), 0.0),
+  )
+  # Inside, the sum is 1 already; at the ends part of the support is cut off.
+  return values / jnp.sum(values, axis=-1, keepdims=True)

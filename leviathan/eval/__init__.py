@@ -1,0 +1,1 @@
+"""Numbers from a checkpoint: perplexity, in total and by frequency."""

@@ -1,0 +1,64 @@
+"""Scoring a dataset: sums of nll by class of the predicted token.
+
+Everything that is evaluated is such a sum: perplexity has one class, frequency
+strata have one a bin. The sums are made on the device over the whole mesh and
+added up in float64 on the host; the one division is the caller's.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from typing import Any
+
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from leviathan import arrays
+from leviathan import metrics
+from leviathan import sharding
+from leviathan import step
+
+Scorer = Callable[[Any, Iterable[arrays.Batch], np.ndarray], metrics.Sums]
+
+
+def make(model: nn.Module, mesh: jax.sharding.Mesh) -> Scorer:
+  """(params, batches, class_V) -> Sums of shape (number of classes,).
+
+  `class_V` gives each token's class, 0, 1, ...; every token is in one.
+  """
+
+  @jax.jit
+  def sums_of_batch(params, batch, class_V, class_K):
+    nll_BL = step.forward(model, params, batch)
+    class_BL = jnp.take(class_V, batch.targets_BL)
+    member_KBL = (class_BL == class_K[:, None, None]) * batch.weights_BL
+    return metrics.Sums(
+      nll=jnp.sum(member_KBL * nll_BL, axis=(1, 2)),
+      tokens=jnp.sum(member_KBL, axis=(1, 2)),
+    )
+
+  def score(params, batches, class_V):
+    num_classes = int(class_V.max()) + 1
+    class_K = np.arange(num_classes)
+    total = metrics.Sums(np.zeros(num_classes), np.zeros(num_classes))
+    with jax.set_mesh(mesh):
+      for batch in batches:
+        sums = sums_of_batch(params, to_mesh(batch, mesh), class_V, class_K)
+        total = metrics.Sums(
+          *(
+            a + np.asarray(b, np.float64)
+            for a, b in zip(total, sums, strict=True)
+          )
+        )
+    return total
+
+  return score
+
+
+def to_mesh(batch: arrays.Batch, mesh: jax.sharding.Mesh) -> arrays.Batch:
+  """This process's rows as its share of the global batch."""
+  sharding_ = sharding.batch_sharding(mesh)
+  return arrays.Batch(
+    *(jax.make_array_from_process_local_data(sharding_, x) for x in batch)
+  )

@@ -1,0 +1,228 @@
+"""One run's parts, built once from its config: the composition.
+
+`Config` is every module's config; `Experiment` is what they make on a mesh.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+import functools
+import importlib.metadata
+from typing import Any
+
+from flax import linen as nn
+import jax
+import optax
+
+from leviathan import arrays
+from leviathan import checkpoint
+from leviathan import config as config_lib
+from leviathan import errors
+from leviathan import model as model_lib
+from leviathan import optimizer as optimizer_lib
+from leviathan import parameters
+from leviathan import prng
+from leviathan import sharding
+from leviathan import state as state_lib
+from leviathan import step as step_lib
+from leviathan.data import loader
+from leviathan.data import records
+from leviathan.eval import score
+
+LIBRARIES = ('jax', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig:
+  """What is trained on."""
+
+  train: str  # directory of a dataset
+  seq_len: int
+  batch_size: int  # sequences, over all devices
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+  """How long, and from which seed."""
+
+  steps: int
+  seed: int
+
+  def __post_init__(self):
+    if self.steps < 1:
+      raise errors.ConfigError(
+        f'config.train.steps={self.steps}; give 1 or more'
+      )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluateConfig:
+  """What is evaluated while training, and how often."""
+
+  interval: int  # steps
+  batch_size: int  # sequences, over all devices
+  datasets: tuple[str, ...]  # NAME=DIRECTORY
+
+  def __post_init__(self):
+    for entry in self.datasets:
+      if not all(entry.partition('=')):
+        raise errors.ConfigError(
+          f'config.evaluate.datasets: {entry!r} is not NAME=DIRECTORY'
+        )
+
+  def directories(self) -> dict[str, str]:
+    """{name: directory}."""
+    return dict(entry.split('=', 1) for entry in self.datasets)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LogConfig:
+  """How often a progress line is printed."""
+
+  interval: int  # steps
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+  """The whole config of a run; see configs/base.py for each key."""
+
+  arm: str
+  model: model_lib.ModelConfig
+  data: DataConfig
+  mesh: sharding.MeshConfig
+  optimizer: optimizer_lib.OptimizerConfig
+  train: TrainConfig
+  checkpoint: checkpoint.CheckpointConfig
+  evaluate: EvaluateConfig
+  log: LogConfig
+
+
+def read_config(section: Mapping[str, Any]) -> Config:
+  """The config of a ConfigDict or of a run's `config.json`, resolved.
+
+  Raises:
+    ConfigError: a key is missing, unknown, of another type or out of range.
+  """
+  config: Config = config_lib.build(Config, section)
+  if config.optimizer.horizon is not None:
+    return config
+  resolved = dataclasses.replace(config.optimizer, horizon=config.train.steps)
+  return dataclasses.replace(config, optimizer=resolved)
+
+
+def open_dataset(directory: str, config: Config) -> records.Dataset:
+  """A dataset that fits the model.
+
+  Raises:
+    DataError: it cannot be read, or its V or seq_len is not the config's.
+  """
+  dataset = records.open_dataset(directory)
+  found = dataset.manifest
+  vocab_size = found.tokenizer.vocab_size
+  if vocab_size != config.model.vocab_size:
+    raise errors.DataError(
+      f'{directory}: the tokenizer has {vocab_size} tokens, but '
+      f'config.model.vocab_size={config.model.vocab_size}; set '
+      f'--config.model.vocab_size={vocab_size} or prepare the data '
+      'with the other tokenizer'
+    )
+  if found.seq_len != config.data.seq_len:
+    raise errors.DataError(
+      f'{directory}: seq_len is {found.seq_len}, but '
+      f'config.data.seq_len={config.data.seq_len}; set '
+      f'--config.data.seq_len={found.seq_len} or prepare the data again'
+    )
+  return dataset
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+  """The parts of one run on one mesh; nothing here has run yet."""
+
+  config: Config
+  mesh: jax.sharding.Mesh
+
+  @functools.cached_property
+  def model(self) -> nn.Module:
+    """The Transformer."""
+    return self.config.model.make()
+
+  @functools.cached_property
+  def optimizer(self) -> optax.GradientTransformation:
+    """AdamW."""
+    return self.config.optimizer.make()
+
+  @functools.cached_property
+  def abstract_state(self) -> state_lib.State:
+    """Shapes, types and shardings of the state."""
+    return state_lib.abstract(self.model, self.optimizer, self.mesh)
+
+  def fresh_state(self) -> state_lib.State:
+    """The state at step 0; the same bits on every mesh."""
+    key = prng.stream(prng.root(self.config.train.seed), 'params')
+    return state_lib.create(self.model, self.optimizer, self.mesh, key)
+
+  def train_step(self) -> Callable:
+    """(state, batch) -> (state, metrics), jitted."""
+    return step_lib.make(
+      self.model, self.optimizer, self.config.optimizer.schedule()
+    )
+
+  def scorer(self) -> score.Scorer:
+    """See `eval.score`."""
+    return score.make(self.model, self.mesh)
+
+  def train_batches(
+    self, dataset: records.Dataset, start_step: int
+  ) -> Iterator[arrays.Batch]:
+    """This process's rows of the steps after `start_step`."""
+    self._check_batch('data', self.config.data.batch_size)
+    return loader.train_batches(
+      dataset,
+      batch_size=self.config.data.batch_size,
+      seed=self.config.train.seed,
+      start_step=start_step,
+      process_index=jax.process_index(),
+      process_count=jax.process_count(),
+    )
+
+  def eval_batches(self, dataset: records.Dataset) -> Iterator[arrays.Batch]:
+    """This process's rows of a whole dataset, once."""
+    self._check_batch('evaluate', self.config.evaluate.batch_size)
+    return loader.eval_batches(
+      dataset,
+      batch_size=self.config.evaluate.batch_size,
+      process_index=jax.process_index(),
+      process_count=jax.process_count(),
+    )
+
+  def _check_batch(self, section: str, batch_size: int) -> None:
+    ways = self.mesh.shape['data'] * self.mesh.shape['fsdp']
+    if batch_size < 1 or batch_size % ways:
+      raise errors.ConfigError(
+        f'config.{section}.batch_size={batch_size} does not divide over '
+        f'{ways} devices (data x fsdp); the nearest that does is '
+        f'{max(1, round(batch_size / ways)) * ways}'
+      )
+
+  def manifest(self, dataset: records.Dataset) -> dict[str, Any]:
+    """What identifies the run: resuming and evaluating compare it."""
+    found = dataset.manifest
+    return {
+      'format_version': 1,
+      'arm': self.config.arm,
+      'vocab_size': self.config.model.vocab_size,
+      'tokenizer': dataclasses.asdict(found.tokenizer),
+      'dataset_fingerprint': found.fingerprint,
+      'horizon': self.config.optimizer.horizon,
+      'parameters': parameters.shapes(self.abstract_state.params),
+      'versions': {
+        name: importlib.metadata.version(name) for name in LIBRARIES
+      },
+    }
+
+
+def make(config: Config) -> Experiment:
+  """The experiment over all devices of all processes."""
+  return Experiment(config, sharding.make_mesh(config.mesh))

@@ -1,0 +1,73 @@
+"""Sums that are divided once, and the file of metrics.
+
+`metrics.jsonl` is the truth of a run: one JSON object a line, with `step`,
+`split`, `tokens` and then metrics whose names say their unit.
+"""
+
+from collections.abc import Mapping
+import json
+import math
+from typing import Any
+from typing import NamedTuple
+
+from etils import epath
+
+from leviathan import arrays
+
+
+class Sums(NamedTuple):
+  """Sum of nll in nats and number of tokens, before the one division."""
+
+  nll: arrays.Array
+  tokens: arrays.Array
+
+
+def from_mean(nats_per_token: float) -> dict[str, float]:
+  """The metrics that a mean nll implies."""
+  return {
+    'nats_per_token': nats_per_token,
+    # Beyond e**700 a float overflows; such a perplexity says only 'lost'.
+    'perplexity': math.exp(min(nats_per_token, 700.0)),
+  }
+
+
+class Writer:
+  """Appends rows to `metrics.jsonl`, each step of a split once.
+
+  On resuming, rows past the restored step (and a line that a kill cut short)
+  are dropped: those steps will run again.
+  """
+
+  def __init__(self, path: epath.Path, resumed_step: int):
+    """Opens the file for the steps after `resumed_step`."""
+    rows = [r for r in read(path) if r['step'] <= resumed_step]
+    scratch = path.with_name(path.name + '.tmp')
+    scratch.write_text(''.join(_line(row) for row in rows))
+    scratch.replace(path)
+    self._file = path.open('a')
+
+  def write(self, row: Mapping[str, Any]) -> None:
+    """Writes one row, and hands it to the operating system at once."""
+    self._file.write(_line(row))
+    self._file.flush()
+
+  def close(self) -> None:
+    """Closes the file."""
+    self._file.close()
+
+
+def _line(row: Mapping[str, Any]) -> str:
+  return json.dumps(row) + '\n'
+
+
+def read(path: epath.Path) -> list[dict[str, Any]]:
+  """The rows of a `metrics.jsonl`, without a last line that was cut short."""
+  if not path.exists():
+    return []
+  rows = []
+  for line in path.read_text().splitlines():
+    try:
+      rows.append(json.loads(line))
+    except json.JSONDecodeError:
+      break
+  return rows

@@ -1,0 +1,119 @@
+"""The backbone that all arms share: a pre-norm decoder as in Llama."""
+
+import dataclasses
+from typing import Any
+
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+
+from leviathan import config as config_lib
+from leviathan import embed
+from leviathan import errors
+from leviathan import head as head_lib
+from leviathan import sharding
+from leviathan.embed import api
+from leviathan.nn import attention
+from leviathan.nn import mlp
+from leviathan.nn import norms
+
+# What the backward pass keeps of a layer; the rest it computes again.
+REMAT_POLICIES: dict[str, Any] = {
+  'none': jax.checkpoint_policies.everything_saveable,
+  'dots': jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+  'full': jax.checkpoint_policies.nothing_saveable,
+}
+PRECISIONS = {'float32': jnp.float32, 'bfloat16': jnp.bfloat16}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+  """Sizes of the backbone, and the pair (embedder, head) that is the arm."""
+
+  vocab_size: int  # V
+  width: int  # D
+  layers: int
+  head_width: int  # K
+  mlp_width: int  # F
+  precision: str  # compute type; parameters are float32
+  remat: str  # one of REMAT_POLICIES
+  embedder: api.EmbedderConfig = config_lib.choose(embed.EMBEDDERS)
+  head: head_lib.HeadConfig = config_lib.choose(head_lib.HEADS)
+
+  def __post_init__(self):
+    for name in ('vocab_size', 'width', 'layers', 'head_width', 'mlp_width'):
+      if getattr(self, name) < 1:
+        raise errors.ConfigError(
+          f'config.model.{name}={getattr(self, name)}; give 1 or more'
+        )
+    if self.width % self.head_width or self.head_width % 2:
+      raise errors.ConfigError(
+        f'config.model.head_width={self.head_width} must be even and divide '
+        f'config.model.width={self.width}'
+      )
+    for name, choices in (('remat', REMAT_POLICIES), ('precision', PRECISIONS)):
+      if getattr(self, name) not in choices:
+        raise errors.ConfigError(
+          f'config.model.{name}={getattr(self, name)!r}; choose one of '
+          f'{", ".join(choices)}'
+        )
+
+  def make(self) -> 'Transformer':
+    """The module."""
+    dtype = PRECISIONS[self.precision]
+    return Transformer(
+      config=self,
+      embedder=self.embedder.make(
+        vocab_size=self.vocab_size,
+        padded_vocab_size=head_lib.padded_rows(self.vocab_size),
+        width=self.width,
+      ),
+      head=self.head.make(vocab_size=self.vocab_size, dtype=dtype),
+    )
+
+
+class Block(nn.Module):
+  """x + attention(norm(x)), then x + mlp(norm(x))."""
+
+  config: ModelConfig
+
+  @nn.compact
+  def __call__(self, x_BLD: jax.Array, positions_L: jax.Array):
+    """A step of `nn.scan`: the stream is the carry, nothing is stacked."""
+    c = self.config
+    dtype = PRECISIONS[c.precision]
+    h_BLD = norms.RMSNorm(dtype, name='attention_norm')(x_BLD)
+    x_BLD += attention.Attention(
+      c.head_width, c.layers, dtype, name='attention'
+    )(h_BLD, positions_L)
+    h_BLD = norms.RMSNorm(dtype, name='mlp_norm')(x_BLD)
+    x_BLD += mlp.SwiGLU(c.mlp_width, c.layers, dtype, name='mlp')(h_BLD)
+    return sharding.constrain(x_BLD, 'batch', None, None), None
+
+
+class Transformer(nn.Module):
+  """ids_BL -> float32 logits_BLV; V is padded, see `head`."""
+
+  config: ModelConfig
+  embedder: api.Embedder
+  head: head_lib.Head
+
+  @nn.compact
+  def __call__(self, ids_BL: jax.Array) -> jax.Array:
+    """Logits of the token after each input; position i sees 0..i only."""
+    c = self.config
+    dtype = PRECISIONS[c.precision]
+    x_BLD = self.embedder(ids_BL).astype(dtype)
+    x_BLD = sharding.constrain(x_BLD, 'batch', None, None)
+    positions_L = jnp.arange(ids_BL.shape[1], dtype=jnp.int32)
+    blocks = nn.scan(
+      nn.remat(Block, policy=REMAT_POLICIES[c.remat], prevent_cse=False),
+      variable_axes={'params': 0},
+      split_rngs={'params': True},
+      in_axes=nn.broadcast,  # pyright: ignore[reportArgumentType]
+      length=c.layers,
+      metadata_params={nn.PARTITION_NAME: 'layers'},
+    )
+    x_BLD, _ = blocks(config=c, name='blocks')(x_BLD, positions_L)
+    x_BLD = norms.RMSNorm(dtype, name='final_norm')(x_BLD)
+    return self.head(x_BLD, self.embedder)

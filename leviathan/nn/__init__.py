@@ -1,0 +1,1 @@
+"""Layers of the backbone: norms, rotary positions, attention, MLP."""

@@ -1,0 +1,54 @@
+"""Counting parameters, by component, from shapes alone."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import math
+from typing import Any
+
+import jax
+
+from leviathan import head
+
+COMPONENTS = {
+  'embedder': 'input',
+  'blocks': 'backbone',
+  'final_norm': 'backbone',
+  'head': 'head',
+}
+
+
+def shapes(params: Any) -> dict[str, list[int]]:
+  """{'blocks/mlp/gate_DF': [16, 640, 1712], ...}."""
+  leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+  return {
+    jax.tree_util.keystr(path, simple=True, separator='/'): list(leaf.shape)
+    for path, leaf in leaves
+  }
+
+
+def count(
+  shapes_: Mapping[str, Sequence[int]], vocab_size: int
+) -> dict[str, int]:
+  """Parameters of the model as defined, by component.
+
+  Rows that only pad the vocabulary are not parameters and counted apart.
+
+  Args:
+    shapes_: what `shapes` gives, or a run's manifest.
+    vocab_size: V.
+
+  Returns:
+    {'input', 'backbone', 'head', 'total', 'padding'}.
+  """
+  counts = dict.fromkeys((*COMPONENTS.values(), 'total', 'padding'), 0)
+  padding_rows = head.padded_rows(vocab_size) - vocab_size
+  for path, shape in shapes_.items():
+    component = COMPONENTS[path.split('/')[0]]
+    size = math.prod(shape)
+    padding = 0
+    if path.endswith('_VD'):
+      padding = padding_rows * shape[1]
+    counts[component] += size - padding
+    counts['total'] += size - padding
+    counts['padding'] += padding
+  return counts

@@ -1,0 +1,68 @@
+"""The report: one Markdown page and its picture."""
+
+from collections.abc import Sequence
+
+from etils import epath
+
+from leviathan import errors
+from leviathan.report import curves
+from leviathan.report import runs
+from leviathan.report import tables
+
+
+def write(workdirs: Sequence[str], directory: epath.Path) -> epath.Path:
+  """Writes `report.md` and `curves.png`, and returns the path of the page.
+
+  Raises:
+    CheckpointError: a run is missing, was not evaluated, or was trained or
+      evaluated on other data than the first.
+  """
+  found = [runs.read(workdir) for workdir in workdirs]
+  for workdir, run in zip(workdirs, found, strict=True):
+    _check_same_data(workdir, run, found[0])
+  entropies = {
+    name: row['unigram_entropy_nats']
+    for name, row in found[0].results['perplexity'].items()
+  }
+  directory.mkdir(parents=True, exist_ok=True)
+  curves.draw(found, entropies, directory / 'curves.png')
+  parts = ['# Report', '![Loss by tokens](curves.png)']
+  for name, entropy in entropies.items():
+    parts += [
+      f'## {name}',
+      f'Unigram entropy: {entropy:.4f} nats per token. A model below it has '
+      'learned more than how frequent each token is.',
+      tables.losses(found, name),
+      'Perplexity by how frequent the predicted token was in training:',
+      tables.frequency(found, name),
+    ]
+  parts += ['## Parameters', tables.parameters(found)]
+  page = directory / 'report.md'
+  page.write_text('\n\n'.join(parts) + '\n')
+  return page
+
+
+def _check_same_data(workdir: str, run: runs.Run, first: runs.Run) -> None:
+  """Numbers from different data stand side by side in no table."""
+  if run.dataset_fingerprint != first.dataset_fingerprint:
+    raise errors.CheckpointError(
+      f'{workdir} was trained on dataset {run.dataset_fingerprint[:12]}, the '
+      f'first run on {first.dataset_fingerprint[:12]}; compare runs of one '
+      'dataset'
+    )
+  for task in ('perplexity', 'frequency'):
+    evaluated = {
+      name: row['dataset_fingerprint']
+      for name, row in run.results.get(task, {}).items()
+    }
+    wanted = {
+      name: row['dataset_fingerprint']
+      for name, row in first.results.get(task, {}).items()
+    }
+    if not evaluated or evaluated != wanted:
+      raise errors.CheckpointError(
+        f'{workdir}: {task} was evaluated on '
+        f'{", ".join(evaluated) or "nothing"}, the first run on '
+        f'{", ".join(wanted) or "nothing"}; run leviathan evaluate '
+        f'--workdir={workdir} on the same data'
+      )

@@ -1,0 +1,81 @@
+"""A run as a report needs it, from its files alone."""
+
+import dataclasses
+import json
+import statistics
+from typing import Any
+
+from leviathan import errors
+from leviathan import metrics
+from leviathan import parameters
+from leviathan import rundir
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+  """One run.
+
+  Attributes:
+    arm: its label.
+    parameters: counts by component.
+    rows: of metrics.jsonl.
+    results: {task: {dataset: figures}} of the latest evaluated step.
+    dataset_fingerprint: of what it was trained on.
+  """
+
+  arm: str
+  parameters: dict[str, int]
+  rows: list[dict[str, Any]]
+  results: dict[str, dict[str, Any]]
+  dataset_fingerprint: str
+
+  def curve(self, split: str) -> tuple[list[int], list[float]]:
+    """(tokens, nats per token) of a split."""
+    rows = [row for row in self.rows if row['split'] == split]
+    return (
+      [row['tokens'] for row in rows],
+      [row['nats_per_token'] for row in rows],
+    )
+
+  @property
+  def tokens_per_second(self) -> float:
+    """The median over the training steps, compiling left out by it."""
+    return statistics.median(
+      row['tokens_per_second'] for row in self.rows if row['split'] == 'train'
+    )
+
+  @property
+  def validation_splits(self) -> list[str]:
+    """The validation splits it has rows of, in order."""
+    splits = (row['split'] for row in self.rows)
+    return list(dict.fromkeys(s for s in splits if s != 'train'))
+
+
+def read(workdir: str) -> Run:
+  """The run in a directory.
+
+  Raises:
+    CheckpointError: there is no run, or it was not evaluated yet.
+  """
+  run = rundir.open_(workdir)
+  manifest = run.manifest()
+  evaluations = run.path / 'eval'
+  steps = []
+  if evaluations.is_dir():
+    steps = [int(p.name) for p in evaluations.iterdir() if p.name.isdigit()]
+  if not steps:
+    raise errors.CheckpointError(
+      f'{run.path} was not evaluated yet; run leviathan evaluate '
+      f'--workdir={workdir} first'
+    )
+  results = {
+    path.stem: json.loads(path.read_text())['datasets']
+    for path in sorted(run.eval_dir(max(steps)).glob('*.json'))
+  }
+  return Run(
+    arm=manifest['arm'],
+    parameters=parameters.count(manifest['parameters'], manifest['vocab_size']),
+    rows=metrics.read(run.metrics_file),
+    results=results,
+    dataset_fingerprint=manifest['dataset_fingerprint'],
+  )

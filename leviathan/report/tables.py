@@ -1,0 +1,69 @@
+"""Tables of runs, in Markdown."""
+
+from collections.abc import Sequence
+
+from leviathan.report import runs
+
+
+def parameters(found: Sequence[runs.Run]) -> str:
+  """What each arm consists of."""
+  parts = ('input', 'backbone', 'head', 'total')
+  rows = [
+    [run.arm, *(f'{run.parameters[p]:,}' for p in parts)] for run in found
+  ]
+  return _markdown(['arm', *parts], rows)
+
+
+def losses(found: Sequence[runs.Run], dataset: str) -> str:
+  """How each arm did on one dataset."""
+  rows = []
+  for run in found:
+    r = run.results['perplexity'][dataset]
+    rows.append(
+      [
+        run.arm,
+        f'{r["nats_per_token"]:.4f}',
+        f'{r["perplexity"]:.2f}',
+        f'{r["bits_per_byte"]:.4f}',
+        f'{run.rows[-1]["tokens"]:,}',
+        f'{run.tokens_per_second:,.0f}',
+      ]
+    )
+  header = [
+      'arm', 'nats per token', 'perplexity', 'bits per byte',
+      'tokens trained on', 'tokens per second',
+  ]  # yapf: disable
+  return _markdown(header, rows)
+
+
+def frequency(found: Sequence[runs.Run], dataset: str) -> str:
+  """Perplexity by training frequency, an arm a column."""
+  columns = [run.results['frequency'][dataset]['bins'] for run in found]
+  rows = []
+  for bins in zip(*columns, strict=True):
+    perplexities = [
+      f'{b["perplexity"]:,.2f}' if b['tokens'] else 'n = 0' for b in bins
+    ]
+    rows.append(
+      [
+        bins[0]['frequency'],
+        f'{bins[0]["types"]:,}',
+        f'{bins[0]["tokens"]:,}',
+        *perplexities,
+      ]
+    )
+  header = ['training frequency', 'types', 'tokens scored']
+  return _markdown(header + [run.arm for run in found], rows)
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+  """A table whose first column is text and the others numbers."""
+  widths = [max(len(r[i]) for r in (header, *rows)) for i in range(len(header))]
+
+  def line(cells):
+    first, *rest = zip(cells, widths, strict=True)
+    padded = [first[0].ljust(first[1]), *(c.rjust(w) for c, w in rest)]
+    return f'| {" | ".join(padded)} |'
+
+  rule = ['-' * widths[0], *('-' * (w - 1) + ':' for w in widths[1:])]
+  return '\n'.join(line(cells) for cells in (header, rule, *rows))

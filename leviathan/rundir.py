@@ -1,0 +1,205 @@
+"""The directory of a run: where its files lie, and whose they are.
+
+`--workdir` may be the run, its `checkpoints/`, or one step in there.
+"""
+
+import dataclasses
+import json
+from typing import Any
+
+from etils import epath
+import numpy as np
+
+from leviathan import checkpoint
+from leviathan import config as config_lib
+from leviathan import errors
+from leviathan.data import records
+from leviathan.data import tokenizer as tokenizer_lib
+
+# May differ when a run goes on: they do not change what it computes. The
+# data's path is among them, since its fingerprint is compared instead.
+FREE = (
+  'config.mesh.',
+  'config.checkpoint.',
+  'config.evaluate.',
+  'config.log.',
+  'config.train.steps',
+  'config.data.train',
+  'manifest.versions.',
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunDir:
+  """Paths of one run; `step` where the caller named one."""
+
+  path: epath.Path
+  step: int | None = None
+
+  @property
+  def config_file(self) -> epath.Path:
+    """The resolved config."""
+    return self.path / 'config.json'
+
+  @property
+  def manifest_file(self) -> epath.Path:
+    """What identifies the run."""
+    return self.path / 'run.json'
+
+  @property
+  def metrics_file(self) -> epath.Path:
+    """One row a step or evaluation."""
+    return self.path / 'metrics.jsonl'
+
+  @property
+  def checkpoint_dir(self) -> epath.Path:
+    """One directory a step."""
+    return self.path / 'checkpoints'
+
+  @property
+  def tokenizer_dir(self) -> epath.Path:
+    """The tokenizer and its counts, so that a run is read without its data."""
+    return self.path / 'tokenizer'
+
+  def eval_dir(self, step: int) -> epath.Path:
+    """Results of `leviathan evaluate` at a step."""
+    return self.path / 'eval' / str(step)
+
+  def config(self) -> dict[str, Any]:
+    """The resolved config that the run was started with.
+
+    Raises:
+      CheckpointError: there is no run here.
+    """
+    return _read_json(self.config_file)
+
+  def manifest(self) -> dict[str, Any]:
+    """What identifies the run.
+
+    Raises:
+      CheckpointError: there is no run here.
+    """
+    return _read_json(self.manifest_file)
+
+  def tokenizer(self) -> tokenizer_lib.Tokenizer:
+    """The run's own copy of its tokenizer."""
+    found = self.manifest()['tokenizer']
+    return tokenizer_lib.load(
+      f'{found["kind"]}:{self.tokenizer_dir / found["file"]}'
+    )
+
+  def unigram_counts(self) -> np.ndarray:
+    """int64 counts_V of the training data."""
+    return np.load(self.tokenizer_dir / records.COUNTS_FILE)
+
+  def checkpoints(self) -> checkpoint.Checkpoints:
+    """The run's checkpoints, to read.
+
+    Raises:
+      CheckpointError: there is none yet.
+    """
+    self.config()
+    found = checkpoint.Checkpoints(self.checkpoint_dir)
+    if found.latest() is None:
+      raise errors.CheckpointError(
+        f'{self.checkpoint_dir} holds no checkpoint yet; train longer, or '
+        'name another --workdir'
+      )
+    return found
+
+
+def open_(workdir: str) -> RunDir:
+  """The run that `workdir` names, in any of its spellings."""
+  path = epath.Path(workdir).expanduser().resolve()
+  step = None
+  if path.name.isdigit() and path.parent.name == 'checkpoints':
+    step, path = int(path.name), path.parent
+  if path.name == 'checkpoints':
+    path = path.parent
+  return RunDir(path, step)
+
+
+def _read_json(path: epath.Path) -> dict[str, Any]:
+  """The object in a file of a run."""
+  if not path.exists():
+    beside = []
+    if path.parent.is_dir():
+      beside = sorted(p.name for p in path.parent.iterdir())[:8]
+    raise errors.CheckpointError(
+      f'{path.parent} is not a run: {path.name} is missing (found: '
+      f'{", ".join(beside) or "nothing"}); give the directory that '
+      '`leviathan train --workdir` wrote'
+    )
+  return json.loads(path.read_text())
+
+
+def write_json(path: epath.Path, value: Any) -> None:
+  """Writes a file whole or not at all."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  scratch = path.with_name(path.name + '.tmp')
+  scratch.write_text(json.dumps(value, indent=2) + '\n')
+  scratch.replace(path)
+
+
+def claim(
+  run: RunDir,
+  config: dict[str, Any],
+  manifest: dict[str, Any],
+  dataset: records.Dataset,
+) -> list[str]:
+  """Makes the directory this run's, or checks that it is.
+
+  Args:
+    run: the directory, which need not exist.
+    config: resolved, of the run that is about to start or go on.
+    manifest: its identity.
+    dataset: what it trains on; its tokenizer and counts are copied.
+
+  Returns:
+    The differences that do not matter, a line each.
+
+  Raises:
+    CheckpointError: the directory belongs to another run; nothing is changed.
+  """
+  ours = _identity(config, manifest)
+  notes = []
+  if run.config_file.exists():
+    theirs = _identity(run.config(), run.manifest())
+    for field, (old, new) in config_lib.differences(theirs, ours).items():
+      if not field.startswith(FREE):
+        raise errors.CheckpointError(_foreign(run, theirs, ours))
+      notes.append(f'{field}: {old!r} -> {new!r}')
+  elif run.checkpoint_dir.exists():
+    raise errors.CheckpointError(
+      f'{run.path} holds checkpoints/ but no config.json; give another '
+      '--workdir'
+    )
+  run.tokenizer_dir.mkdir(parents=True, exist_ok=True)
+  dataset.tokenizer().save(run.tokenizer_dir)
+  np.save(run.tokenizer_dir / records.COUNTS_FILE, dataset.unigram_counts())
+  write_json(run.manifest_file, manifest)
+  write_json(run.config_file, config)
+  return notes
+
+
+def _identity(
+  config: dict[str, Any], manifest: dict[str, Any]
+) -> dict[str, Any]:
+  """{field: value} of all that two runs are compared by, as JSON has it."""
+  flat = config_lib.flatten(config) | config_lib.flatten(manifest, 'manifest')
+  return json.loads(json.dumps(flat))
+
+
+def _foreign(run: RunDir, theirs: dict, ours: dict) -> str:
+  """One line that names every field in which the two runs differ."""
+  changed = [
+    f'{field}: {old!r} there, {new!r} here'
+    for field, (old, new) in config_lib.differences(theirs, ours).items()
+    if not field.startswith(FREE)
+  ]
+  # A changed size changes many parameters' shapes; the config says it once.
+  brief = [c for c in changed if not c.startswith('manifest.parameters')]
+  return (
+    f'{run.path} belongs to another run ({"; ".join(brief or changed)}); '
+    'give another --workdir or the same config'
+  )

@@ -1,0 +1,207 @@
+"""The loop, and nothing but the loop: every effect of training is in here."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import dataclasses
+import math
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from leviathan import arrays
+from leviathan import checkpoint
+from leviathan import errors
+from leviathan import experiment
+from leviathan import metrics
+from leviathan import rundir
+from leviathan import state as state_lib
+from leviathan.eval import perplexity
+from leviathan.eval import score
+
+Say = Callable[[str], None]
+# params -> {name of the dataset: its metrics}
+Evaluate = Callable[[Any], dict[str, dict[str, Any]]]
+
+
+def train(
+  parts: experiment.Experiment, run: rundir.RunDir, say: Say
+) -> state_lib.State:
+  """Trains a run to its last step, from its latest checkpoint if it has one.
+
+  Args:
+    parts: the experiment.
+    run: where its files lie; refused if they are another run's.
+    say: prints a line for the person who watches.
+
+  Returns:
+    The last state.
+  """
+  config = parts.config
+  dataset = experiment.open_dataset(config.data.train, config)
+  evaluate = evaluator(parts)
+  manifest = parts.manifest(dataset)
+  parts.train_batches(dataset, 0)  # Refuses before anything is written.
+  resolved = dataclasses.asdict(config)
+  for note in rundir.claim(run, resolved, manifest, dataset):
+    say(f'note: {note}')
+  checkpoints = checkpoint.Checkpoints(
+    run.checkpoint_dir, config.checkpoint.keep
+  )
+  start = checkpoints.latest() or 0
+  if start:
+    state = checkpoints.restore(start, parts.abstract_state)
+    say(f'resumed from step {start} of {run.checkpoint_dir}')
+    if start >= config.train.steps:
+      say(f'nothing is left to do up to step {config.train.steps}')
+  else:
+    state = parts.fresh_state()
+  writer = metrics.Writer(run.metrics_file, start)
+  try:
+    return loop(
+      state,
+      parts.train_step(),
+      parts.train_batches(dataset, start),
+      config=config,
+      mesh=parts.mesh,
+      evaluate=evaluate,
+      save=lambda state: checkpoints.save(state, manifest),
+      write=writer.write,
+      say=say,
+    )
+  finally:
+    checkpoints.close()
+    writer.close()
+
+
+def evaluator(parts: experiment.Experiment) -> Evaluate:
+  """Perplexity on each of the config's evaluation sets."""
+  config = parts.config
+  datasets = {
+    name: experiment.open_dataset(directory, config)
+    for name, directory in config.evaluate.directories().items()
+  }
+  for dataset in datasets.values():
+    parts.eval_batches(dataset)  # Refuses before training starts.
+  scorer = parts.scorer()
+  one_class_V = np.zeros(config.model.vocab_size, np.int32)
+
+  def evaluate(params):
+    return {
+      name: perplexity.summary(
+        scorer(params, parts.eval_batches(dataset), one_class_V),
+        dataset.manifest.tokens,
+        dataset.manifest.bytes,
+      )
+      for name, dataset in datasets.items()
+    }
+
+  return evaluate
+
+
+def loop(
+  state: state_lib.State,
+  train_step: Callable,
+  batches: Iterator[arrays.Batch],
+  *,
+  config: experiment.Config,
+  mesh: jax.sharding.Mesh,
+  evaluate: Evaluate,
+  save: Callable[[state_lib.State], None],
+  write: Callable[[dict[str, Any]], None],
+  say: Say,
+) -> state_lib.State:
+  """Runs the steps that are left; effects arrive as arguments.
+
+  Step n - 1 is read back after step n has been dispatched, so that the device
+  never waits for the host. Before an evaluation or a save all steps so far are
+  read, so what is not finite is never saved.
+  """
+  start, last = int(state.step), config.train.steps
+  report = _Reporter(config, start, write, say)
+  for step in range(start + 1, last + 1):
+    batch = score.to_mesh(next(batches), mesh)
+    with jax.set_mesh(mesh):
+      state, row = train_step(state, batch)
+    report.dispatched(step, row)
+    if step % config.evaluate.interval == 0 or step == last:
+      report.catch_up()
+      report.evaluation(step, evaluate(state.params))
+    if step % config.checkpoint.interval == 0 or step == last:
+      report.catch_up()
+      save(state)
+  return state
+
+
+class _Reporter:
+  """Rows and progress lines, one step behind what is dispatched."""
+
+  def __init__(self, config, start, write, say):
+    self._config, self._start = config, start
+    self._write, self._say = write, say
+    self._pending = None
+    self._clock = time.perf_counter()
+    self._busy = 0.0  # Seconds spent in training steps since the start.
+
+  def dispatched(self, step: int, row: dict[str, jax.Array]) -> None:
+    """Step `step` is on its way; the one before it is read."""
+    behind, self._pending = self._pending, (step, row)
+    if behind:
+      self._read(*behind)
+
+  def catch_up(self) -> None:
+    """Reads the step that is still on its way."""
+    if self._pending:
+      self._read(*self._pending)
+      self._pending = None
+
+  def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
+    """Writes a row for each evaluation set."""
+    for name, row in results.items():
+      self._write(self._head(step, f'validation/{name}') | row)
+      self._say(
+        f'step {step}: validation/{name} '
+        f'{row["nats_per_token"]:.4f} nats per token, perplexity '
+        f'{row["perplexity"]:.2f}, {row["bits_per_byte"]:.4f} bits per byte'
+      )
+    self._clock = time.perf_counter()
+
+  def _head(self, step: int, split: str) -> dict[str, Any]:
+    data = self._config.data
+    tokens = step * data.batch_size * data.seq_len
+    return {'step': step, 'split': split, 'tokens': tokens}
+
+  def _read(self, step: int, row: dict[str, jax.Array]) -> None:
+    """Waits for a step, checks it and writes its row."""
+    values = {name: float(value) for name, value in row.items()}
+    for name in ('nats_per_token', 'grad_norm'):
+      if not math.isfinite(values[name]):
+        raise errors.NotFiniteError(
+          f'step {step}: {name} is {values[name]}; nothing was saved since '
+          'the last checkpoint, lower config.optimizer.learning_rate'
+        )
+    now = time.perf_counter()
+    seconds, self._clock = now - self._clock, now
+    self._busy += seconds
+    rate = values.pop('batch_tokens') / seconds
+    mean = metrics.from_mean(values.pop('nats_per_token'))
+    self._write(
+      self._head(step, 'train') | mean | values | {'tokens_per_second': rate}
+    )
+    last = self._config.train.steps
+    if step % self._config.log.interval == 0 or step in (self._start + 1, last):
+      left = self._busy / (step - self._start) * (last - step)
+      self._say(
+        f'step {step}/{last}: loss {mean["nats_per_token"]:.4f}, '
+        f'{rate:,.0f} tokens/s, {_minutes(left)} left'
+      )
+
+
+def _minutes(seconds: float) -> str:
+  """'3:05' or '12:00:10'."""
+  minutes, seconds_ = divmod(round(seconds), 60)
+  hours, minutes = divmod(minutes, 60)
+  if hours:
+    return f'{hours}:{minutes:02}:{seconds_:02}'
+  return f'{minutes}:{seconds_:02}'
