@@ -1,0 +1,106 @@
+"""Eight virtual devices, real text in small, and nothing from the network."""
+
+import os
+
+# Before jax is imported anywhere.
+os.environ['JAX_PLATFORMS'] = 'cpu'
+os.environ['XLA_FLAGS'] = '--xla_force_host_platform_device_count=8'
+
+import dataclasses
+import importlib
+import pathlib
+
+import jax
+import pytest
+
+from leviathan import experiment
+from leviathan.data import records
+from leviathan.data import text
+from leviathan.data import tokenizer
+
+jax.config.update('jax_debug_key_reuse', True)
+
+ROOT = pathlib.Path(__file__).parent.parent
+SEQ_LEN = 32
+VOCAB_SIZE = 512
+
+
+@pytest.fixture(scope='session')
+def shared() -> pathlib.Path:
+  """Reference answers and data that are not part of the project."""
+  path = ROOT.parent / 'shared'
+  if not path.is_dir():
+    pytest.skip('../shared is absent: it holds the reference answers and data')
+  return path
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiny:
+  """A dataset of this project's own source, and configs that fit it."""
+
+  directory: pathlib.Path
+
+  @property
+  def tokenizer(self) -> pathlib.Path:
+    """The model file."""
+    return self.directory / 'tokenizer' / tokenizer.MODEL_FILE
+
+  def overrides(self) -> dict:
+    """{field of the config: value}, from `smoke` down to seconds."""
+    return {
+      'model.vocab_size': VOCAB_SIZE,
+      'model.width': 32,
+      'model.layers': 2,
+      'model.head_width': 16,
+      'model.mlp_width': 64,
+      'data.train': str(self.directory / 'train'),
+      'data.seq_len': SEQ_LEN,
+      'data.batch_size': 8,
+      'optimizer.warmup_steps': 2,
+      'train.steps': 8,
+      'checkpoint.interval': 3,
+      'evaluate.interval': 4,
+      'evaluate.batch_size': 8,
+      'evaluate.datasets': (f'held_out={self.directory / "validation"}',),
+    }
+
+  def config(self, arm: str = 'lev', **changes) -> experiment.Config:
+    """A resolved config; changes are written section__field=value."""
+    config = importlib.import_module(f'configs.{arm}').get_config('smoke')
+    if arm == 'lev':
+      config.model.embedder.update(seed_width=8, heads=2, knots=6, rank=4)
+    named = {name.replace('__', '.'): value for name, value in changes.items()}
+    config.update_from_flattened_dict(self.overrides() | named)
+    return experiment.read_config(config)
+
+  def flags(self, arm: str = 'lev', **changes) -> list[str]:
+    """The same as flags of `leviathan train`."""
+    named = {name.replace('__', '.'): value for name, value in changes.items()}
+    fields = self.overrides() | named
+    if arm == 'lev':
+      sizes = {'seed_width': 8, 'heads': 2, 'knots': 6, 'rank': 4}
+      fields |= {f'model.embedder.{k}': v for k, v in sizes.items()}
+    return [
+      f'--config={ROOT / "configs" / arm}.py:smoke',
+      *(f'--config.{name}={value}' for name, value in fields.items()),
+    ]
+
+
+@pytest.fixture(scope='session')
+def tiny(tmp_path_factory) -> Tiny:
+  """See Tiny; made once a session."""
+  directory = tmp_path_factory.mktemp('tiny')
+  paths = sorted((ROOT / 'leviathan').rglob('*.py'))
+  documents = [
+    text.Document(text=path.read_text(), path=path, line=1) for path in paths
+  ]
+  tokenizer.train(documents, VOCAB_SIZE, directory / 'tokenizer')
+  found = Tiny(directory)
+  made = tokenizer.load(f'spm:{found.tokenizer}')
+  for name, part in (('train', documents[3:]), ('validation', documents[:3])):
+    with records.Writer(
+      directory / name, tokenizer=made, seq_len=SEQ_LEN
+    ) as writer:
+      for document in part:
+        writer.add(document)
+  return found
