@@ -10,9 +10,9 @@ import numpy as np
 
 from leviathan import errors
 from leviathan import prng
+from leviathan import restore
 from leviathan import rundir
 from leviathan import sampling
-from leviathan.cli import restore
 
 WORKDIR = flags.DEFINE_string(
   'workdir', None, 'The run, its checkpoints/ or one step.', required=True

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 import importlib
 import sys
+import types
 
 from absl import app
 from absl import flags
@@ -41,8 +42,9 @@ def execute(arguments: Sequence[str]) -> int:
       )
     )
   command = importlib.import_module(f'leviathan.cli.{name}')
-  # absl takes the text of --help from the main module.
-  sys.modules['__main__'].__doc__ = command.__doc__
+  if {'--help', '-h'} & set(rest):
+    print(_help(command))
+    return 0
   try:
     app.run(
       _no_arguments(command.main),
@@ -55,7 +57,8 @@ def execute(arguments: Sequence[str]) -> int:
     print('interrupted; the same command goes on', file=sys.stderr)
     return 130
   except SystemExit as stop:
-    return stop.code if isinstance(stop.code, int) else 1
+    # absl leaves so after main has returned, then with None.
+    return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
   return 0
 
 
@@ -88,6 +91,13 @@ def _parse(argv: Sequence[str]) -> list[str]:
     ) from error
   except (flags.Error, KeyError, AttributeError, OSError) as error:
     raise errors.ConfigError(config_flag.explain(error, argv)) from error
+
+
+def _help(command: types.ModuleType) -> str:
+  """What a command does, an example, and its flags."""
+  modules = [m for m in (command, config_flag) if flags.FLAGS.module_help(m)]
+  parts = [command.__doc__ or '', *map(flags.FLAGS.module_help, modules)]
+  return '\n'.join(parts)
 
 
 def _fail(error: errors.UserError) -> int:
