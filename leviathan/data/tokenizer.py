@@ -21,7 +21,6 @@ from leviathan.data import text
 
 MODEL_FILE = 'tokenizer.model'
 CHECKED_BYTES = 16 << 20  # Text whose round trip is checked after training.
-_SLICE = 4096  # Characters of a line that are given to the trainer at once.
 _SPACE = '\u2581'  # SentencePiece writes a space so, and its decoder undoes it.
 # A character that no vocabulary has, so that no piece reaches across it.
 _WALL = '\U0010ffff'
@@ -238,8 +237,8 @@ def _fit(
       eos_id=1,
       bos_id=-1,
       pad_id=-1,
-      # Longer ones would be dropped without a word; `_lines` makes none.
-      max_sentence_length=8 * _SLICE,
+      # The most it takes; it skips longer lines without a word.
+      max_sentence_length=1 << 30,
       # It is written into the model file, whose hash must not depend on the
       # machine; the pieces themselves do not depend on it.
       num_threads=8,
@@ -255,21 +254,18 @@ def _lines(
   checked: list[text.Document],
   failures: list[Exception],
 ) -> Iterator[str]:
-  """Slices of lines, with their newline; keeps the first CHECKED_BYTES.
+  """Lines; keeps the first CHECKED_BYTES of documents for the round trip.
 
-  A line is cut because the trainer aborts on a word of 65536 characters. The
-  trainer keeps only the text of an error in here; `failures` keeps the error.
+  They come without their newline, a symbol by itself that no piece contains.
+  The trainer keeps only the text of an error in here; `failures` keeps it all.
   """
   size = 0
   try:
     for document in documents:
-      size += len(document.text.encode())
-      if size <= CHECKED_BYTES:
+      if size < CHECKED_BYTES:
         checked.append(document)
-      for line in document.text.split('\n'):
-        line += '\n'
-        for start in range(0, len(line), _SLICE):
-          yield line[start : start + _SLICE]
+      size += len(document.text.encode())
+      yield from document.text.split('\n')
   except Exception as e:
     failures.append(e)
     raise

@@ -20,7 +20,7 @@ CORPUS = [
   'The cat sat on the mat.  The dog did not.\t\n' * 20,
   CONTROLS * 200,
   '\ufb01 \u2026 \u2581 \x00 \r\n',
-  'w' * 100_000,  # No word may be as long inside the trainer.
+  'w' * 100_000,
   '',
 ]
 
@@ -96,6 +96,11 @@ def test_training_repeats(path, tmp_path):
   assert again.read_bytes() == path.read_bytes()
 
 
+def test_a_long_line_is_learnt_from_too(tmp_path):
+  path = tokenizers.train(documents(['the cat ' * 20_000]), 270, tmp_path)
+  assert len(tokenizers.load(f'spm:{path}').encode('the cat the cat')) < 8
+
+
 def test_save_and_load_give_the_same(tokenizer, tmp_path):
   saved = tokenizer.save(tmp_path)
   again = tokenizers.load(f'spm:{saved}')
@@ -128,14 +133,17 @@ def test_an_error_of_the_documents_is_the_error(tmp_path):
     yield from documents(CORPUS)
     raise errors.DataError('corpus.jsonl:7 is bad')
 
-  with pytest.raises(errors.DataError, match='corpus.jsonl:7 is bad'):
+  with pytest.raises(errors.DataError, match='^corpus.jsonl:7 is bad$'):
     tokenizers.train(broken(), 320, tmp_path / 'out')
   assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize('checked_bytes', [250, 1 << 20])
 def test_a_loss_names_the_first_document_and_leaves_nothing(
-  tmp_path, monkeypatch
+  tmp_path, monkeypatch, checked_bytes
 ):
+  # 250 bytes end within the second document, which is checked all the same.
+  monkeypatch.setattr(tokenizers, 'CHECKED_BYTES', checked_bytes)
   decode = tokenizers.SentencePieceTokenizer.decode
   monkeypatch.setattr(
     tokenizers.SentencePieceTokenizer,
