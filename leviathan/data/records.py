@@ -21,7 +21,7 @@ import os
 import typing
 from typing import Any
 
-from array_record.python import array_record_module
+from array_record.python import array_record_module  # pyright: ignore
 from etils import epath
 import numpy as np
 
@@ -170,7 +170,7 @@ def _typed(hint: Any, value: Any, where: str) -> Any:
         f'{where}: {odd[0]!r} is {"unknown" if odd[0] in value else "missing"}'
         '; prepare the dataset again'
       )
-    return hint(
+    return typing.cast(type, hint)(
       **{k: _typed(hints[k], v, f'{where}: {k}') for k, v in value.items()}
     )
   if origin is tuple and isinstance(value, list):
@@ -336,7 +336,7 @@ class Writer:
     for i, sequences in enumerate(self._shards):
       name = f'shard-{i:05d}-of-{len(self._shards):05d}.array_record'
       path = (self._temporary / f'{i}').rename(self._temporary / name)
-      with path.open('rb') as file:
+      with open(path, 'rb') as file:
         sha256 = hashlib.file_digest(file, 'sha256').hexdigest()
       shards.append(Shard(name=name, sequences=sequences, sha256=sha256))
     return Manifest(

@@ -7,8 +7,8 @@ import dataclasses
 import fnmatch
 import gzip
 import json
+from typing import IO
 from typing import Any
-from typing import BinaryIO
 import zlib
 
 from etils import epath
@@ -202,7 +202,7 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
     yield rest
 
 
-def _chunks(path: epath.Path, file: BinaryIO) -> Iterator[bytes]:
+def _chunks(path: epath.Path, file: IO[bytes]) -> Iterator[bytes]:
   """The uncompressed bytes of `file`."""
   if path.suffix == '.zst':
     yield from _unzstd(file)
@@ -212,7 +212,7 @@ def _chunks(path: epath.Path, file: BinaryIO) -> Iterator[bytes]:
     yield chunk
 
 
-def _unzstd(file: BinaryIO) -> Iterator[bytes]:
+def _unzstd(file: IO[bytes]) -> Iterator[bytes]:
   """The bytes of all frames; EOFError if the last one is cut short.
 
   zstandard's own file reader takes a cut frame for the end of the data.
