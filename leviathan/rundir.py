@@ -110,7 +110,9 @@ class RunDir:
 
 def open_(workdir: str) -> RunDir:
   """The run that `workdir` names, in any of its spellings."""
-  path = epath.Path(workdir).expanduser().resolve()
+  path = epath.Path(workdir).expanduser()
+  if not path.is_absolute():  # A bucket is; resolving one mangles its name.
+    path = path.absolute()
   step = None
   if path.name.isdigit() and path.parent.name == 'checkpoints':
     step, path = int(path.name), path.parent

@@ -1,0 +1,58 @@
+"""The file of metrics: each step once, also after a kill."""
+
+import json
+import math
+
+from etils import epath
+import pytest
+
+from leviathan import metrics
+
+
+def row(step, split='train'):
+  return {'step': step, 'split': split, 'tokens': 10 * step}
+
+
+@pytest.fixture
+def path(tmp_path):
+  return epath.Path(tmp_path / 'metrics.jsonl')
+
+
+def test_rows_come_back_as_written(path):
+  writer = metrics.Writer(path, 0)
+  writer.write(row(1))
+  assert metrics.read(path) == [row(1)], 'a row must be on disk at once'
+  writer.write(row(2) | {'nats_per_token': 0.1 + 0.2})
+  writer.close()
+  assert metrics.read(path)[1]['nats_per_token'] == 0.1 + 0.2
+
+
+def test_resuming_drops_what_will_run_again(path):
+  writer = metrics.Writer(path, 0)
+  for step in (1, 2, 3):
+    writer.write(row(step))
+  writer.write(row(2, 'validation/a'))
+  writer.close()
+  metrics.Writer(path, 2).close()
+  assert metrics.read(path) == [row(1), row(2), row(2, 'validation/a')]
+
+
+def test_a_line_cut_short_by_a_kill_is_dropped(path):
+  text = json.dumps(row(1)) + '\n' + json.dumps(row(2))[:-5]
+  path.write_text(text)
+  assert metrics.read(path) == [row(1)]
+  writer = metrics.Writer(path, 5)
+  writer.write(row(2))
+  writer.close()
+  assert metrics.read(path) == [row(1), row(2)]
+
+
+def test_a_fresh_run_starts_an_empty_file(path):
+  path.write_text(json.dumps(row(1)) + '\n')
+  metrics.Writer(path, 0).close()
+  assert metrics.read(path) == []
+
+
+def test_perplexity_is_the_exponential_of_the_mean():
+  assert metrics.from_mean(math.log(7.0))['perplexity'] == pytest.approx(7.0)
+  assert math.isfinite(metrics.from_mean(1e6)['perplexity'])

@@ -1,0 +1,195 @@
+"""Training: one row a step, nothing that is not finite, and exact resuming."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from leviathan import checkpoint
+from leviathan import errors
+from leviathan import experiment
+from leviathan import metrics
+from leviathan import rundir
+from leviathan import train
+
+EXACT = ('step', 'split', 'tokens', 'nats_per_token', 'grad_norm')
+
+
+def exact(rows):
+  """What must not depend on when, or how often, a run was started."""
+  return [{k: row[k] for k in EXACT if k in row} for row in rows]
+
+
+def run_all(config, path, mesh=(1, 8, 1), say=lambda line: None):
+  """Trains to the end and returns (rows, state)."""
+  names = ('data', 'fsdp', 'tensor')
+  shape = dict(zip(names, mesh, strict=True))
+  config = dataclasses.replace(
+    config, mesh=dataclasses.replace(config.mesh, **shape)
+  )
+  count = int(np.prod(mesh))
+  parts = experiment.Experiment(
+    config, experiment.sharding.make_mesh(config.mesh, jax.devices()[:count])
+  )
+  run = rundir.open_(str(path))
+  state = train.train(parts, run, say)
+  return metrics.read(run.metrics_file), state
+
+
+@pytest.fixture(scope='module')
+def straight(tiny, tmp_path_factory):
+  """(rows, state, path) of an unbroken run of 8 steps."""
+  path = tmp_path_factory.mktemp('straight')
+  return *run_all(tiny.config(), path), path
+
+
+def test_each_step_has_one_row_and_each_evaluation_its_own(straight):
+  rows, _, _ = straight
+  train_rows = [row for row in rows if row['split'] == 'train']
+  assert [row['step'] for row in train_rows] == list(range(1, 9))
+  assert [row['tokens'] for row in train_rows] == [
+    8 * 32 * step for step in range(1, 9)
+  ]
+  evaluations = [row for row in rows if row['split'] == 'validation/held_out']
+  assert [row['step'] for row in evaluations] == [4, 8]
+  assert train_rows[-1]['nats_per_token'] < train_rows[0]['nats_per_token']
+
+
+def test_the_first_loss_is_that_of_a_uniform_guess(straight):
+  rows, _, _ = straight
+  assert rows[0]['nats_per_token'] == pytest.approx(np.log(512), abs=0.1)
+
+
+def test_checkpoints_lie_at_the_interval_and_at_the_end(straight):
+  _, _, path = straight
+  # Every 3 steps and at step 8, the latest two kept.
+  assert rundir.open_(str(path)).checkpoints().steps() == [6, 8]
+
+
+def test_an_interrupted_run_ends_as_an_unbroken_one(straight, tiny, tmp_path):
+  """Stops at a line that step 5 prints, then goes on: bit for bit."""
+  rows, state, _ = straight
+
+  class Stop(Exception):
+    pass
+
+  def say(line):
+    if line.startswith('step 5/'):
+      raise Stop
+
+  config = tiny.config(log__interval=1)
+  with pytest.raises(Stop):
+    run_all(config, tmp_path, say=say)
+  said = []
+  again, found = run_all(config, tmp_path, say=said.append)
+  assert said[0].startswith('resumed from step 3')
+  assert exact(again) == exact(rows)
+  jax.tree.map(np.testing.assert_array_equal, found, state)
+
+
+@pytest.mark.parametrize('seconds', [0.0, 0.4, 0.9])
+def test_kill_9_and_start_again(tiny, tmp_path, seconds):
+  """The whole command, killed after a step was written, at three instants."""
+  arguments = tiny.flags(train__steps=40, optimizer__horizon=40)
+  command = [sys.executable, '-m', 'leviathan', 'train', *arguments]
+  broken, whole = str(tmp_path / 'broken'), str(tmp_path / 'whole')
+
+  def start(workdir):
+    return subprocess.Popen(
+      [*command, f'--workdir={workdir}'],
+      stdout=subprocess.DEVNULL,
+      stderr=subprocess.PIPE,
+    )
+
+  process = start(broken)
+  file = os.path.join(broken, 'metrics.jsonl')
+  deadline = time.monotonic() + 300
+  while not os.path.exists(file) or os.path.getsize(file) < 1000:
+    assert process.poll() is None, process.stderr.read()
+    assert time.monotonic() < deadline, 'no step was written'
+    time.sleep(0.01)
+  time.sleep(seconds)
+  process.send_signal(signal.SIGKILL)
+  process.communicate()
+  for workdir in (broken, whole):
+    process = start(workdir)
+    _, stderr = process.communicate()
+    assert process.returncode == 0, stderr
+  rows = [
+    exact(metrics.read(rundir.open_(workdir).metrics_file))
+    for workdir in (broken, whole)
+  ]
+  assert rows[0] == rows[1]
+  assert len(rows[0]) == 40 + 10
+
+
+@pytest.mark.parametrize('arm', ['lev', 'tied', 'untied'])
+@pytest.mark.parametrize('mesh', [(1, 1, 1), (2, 2, 2)])
+def test_losses_do_not_depend_on_the_mesh(tiny, tmp_path, arm, mesh):
+  config = tiny.config(arm, train__steps=4)
+  one, _ = run_all(config, tmp_path / 'fsdp', (1, 8, 1))
+  other, _ = run_all(config, tmp_path / 'other', mesh)
+  for a, b in zip(one, other, strict=True):
+    assert a['nats_per_token'] == pytest.approx(b['nats_per_token'], abs=1e-5)
+
+
+def test_a_run_goes_on_on_another_mesh(straight, tiny, tmp_path):
+  rows, _, _ = straight
+  run_all(tiny.config(train__steps=4, optimizer__horizon=8), tmp_path)
+  again, _ = run_all(
+    tiny.config(optimizer__horizon=8), tmp_path, mesh=(2, 1, 2)
+  )
+  wanted = [row for row in rows if row['split'] == 'train']
+  found = [row for row in again if row['split'] == 'train']
+  assert [row['step'] for row in found] == list(range(1, 9))
+  for a, b in zip(found, wanted, strict=True):
+    assert a['nats_per_token'] == pytest.approx(b['nats_per_token'], abs=1e-5)
+
+
+def test_a_finished_run_is_left_as_it_is(straight, tiny):
+  rows, _, path = straight
+  said = []
+  again, _ = run_all(tiny.config(), path, say=said.append)
+  assert again == rows
+  assert any('nothing is left' in line for line in said)
+
+
+def test_what_is_not_finite_stops_the_run_and_is_never_saved(tiny, tmp_path):
+  """An absurd rate makes the loss overflow after the first checkpoint."""
+  config = tiny.config(
+    optimizer__learning_rate=1e30,
+    optimizer__warmup_steps=0,
+    optimizer__clip_norm=1e30,
+    checkpoint__interval=1,
+  )
+  with pytest.raises(errors.NotFiniteError, match=r'step \d+: '):
+    run_all(config, tmp_path)
+  run = rundir.open_(str(tmp_path))
+  step = checkpoint.Checkpoints(run.checkpoint_dir).latest()
+  if step is not None:
+    parts = experiment.make(config)
+    found = run.checkpoints().restore(step, parts.abstract_state)
+    for leaf in jax.tree.leaves(found):
+      assert np.isfinite(leaf).all()
+  for row in metrics.read(run.metrics_file):
+    assert np.isfinite(row['nats_per_token']), json.dumps(row)
+
+
+def test_the_data_s_vocabulary_must_be_the_model_s(tiny, tmp_path):
+  with pytest.raises(errors.DataError, match='vocab_size=1024') as caught:
+    run_all(tiny.config(model__vocab_size=1024), tmp_path / 'new')
+  assert '--config.model.vocab_size=512' in str(caught.value)
+  assert not (tmp_path / 'new').exists()
+
+
+def test_a_batch_that_the_mesh_does_not_divide_is_refused(tiny, tmp_path):
+  with pytest.raises(errors.ConfigError, match='batch_size=9.*nearest.* 8'):
+    run_all(tiny.config(data__batch_size=9), tmp_path / 'new')
+  assert not (tmp_path / 'new').exists()
