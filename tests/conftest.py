@@ -4,7 +4,11 @@ import os
 
 # Before jax is imported anywhere.
 os.environ['JAX_PLATFORMS'] = 'cpu'
-os.environ['XLA_FLAGS'] = '--xla_force_host_platform_device_count=8'
+os.environ['XLA_FLAGS'] = (
+  '--xla_force_host_platform_device_count=8'
+  # The arrays are tiny: tests wait for the compiler, hardly for its code.
+  ' --xla_backend_optimization_level=0'
+)
 
 import dataclasses
 import importlib

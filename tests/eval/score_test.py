@@ -1,0 +1,116 @@
+"""Scores do not depend on batches, padding or mesh."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+from leviathan import arrays
+from leviathan import experiment
+from leviathan import sharding
+from leviathan.data import loader
+from leviathan.eval import score
+
+
+def parts_on(config, mesh):
+  count = int(np.prod(mesh))
+  names = ('data', 'fsdp', 'tensor')
+  made = sharding.make_mesh(
+    sharding.MeshConfig(**dict(zip(names, mesh, strict=True))),
+    jax.devices()[:count],
+  )
+  return experiment.Experiment(config, made)
+
+
+def ragged(lengths, batch, length=16, vocab=512):
+  """Batches of sequences of these lengths, padded with weight 0."""
+  rng = np.random.default_rng(0)
+  rows = []
+  for n in lengths:
+    row = np.zeros((3, length))
+    row[0, :n] = rng.integers(0, vocab, n)
+    row[1, :n] = rng.integers(0, vocab, n)
+    row[2, :n] = 1
+    rows.append(row)
+  while len(rows) % batch:
+    rows.append(np.zeros((3, length)))
+  for i in range(0, len(rows), batch):
+    stacked = np.stack(rows[i : i + batch])
+    yield arrays.Batch(
+      stacked[:, 0].astype(np.int32),
+      stacked[:, 1].astype(np.int32),
+      stacked[:, 2].astype(np.float32),
+    )
+
+
+@pytest.fixture(scope='module')
+def config(tiny):
+  return tiny.config(model__layers=1)
+
+
+@pytest.fixture(scope='module')
+def params(config):
+  state = parts_on(config, (1, 1, 1)).fresh_state()
+  return jax.tree.map(np.asarray, state.params)
+
+
+LENGTHS = (5, 6, 7, 8, 9, 10, 11)
+
+
+@pytest.fixture(scope='module')
+def wanted(config, params):
+  """(sum of nll, tokens) of one sequence at a time, on one device."""
+  parts = parts_on(config, (1, 1, 1))
+  one_class_V = np.zeros(512, np.int32)
+  return parts.scorer()(params, ragged(LENGTHS, 1), one_class_V)
+
+
+@pytest.mark.parametrize(
+  'batch, mesh',
+  [(2, (1, 1, 1)), (4, (1, 1, 1)), (8, (1, 8, 1)), (8, (2, 2, 2))],
+)
+def test_sums_are_the_same_for_every_batch_and_mesh(
+  config, params, wanted, batch, mesh
+):
+  parts = parts_on(config, mesh)
+  sums = parts.scorer()(params, ragged(LENGTHS, batch), np.zeros(512, np.int32))
+  assert sums.tokens == wanted.tokens == sum(LENGTHS)
+  np.testing.assert_allclose(sums.nll, wanted.nll, rtol=1e-5)
+
+
+def test_classes_add_up_to_the_total(config, params, wanted):
+  parts = parts_on(config, (1, 1, 1))
+  class_V = np.arange(512, dtype=np.int32) % 5
+  sums = parts.scorer()(params, ragged(LENGTHS, 4), class_V)
+  assert sums.nll.shape == (5,)
+  assert sums.tokens.sum() == sum(LENGTHS)
+  np.testing.assert_allclose(sums.nll.sum(), wanted.nll[0], rtol=1e-6)
+  targets = [b.targets_BL[b.weights_BL > 0] for b in ragged(LENGTHS, 4)]
+  counts = np.bincount(np.concatenate(targets) % 5, minlength=5)
+  np.testing.assert_array_equal(sums.tokens, counts)
+
+
+def test_a_uniform_model_has_the_perplexity_of_its_vocabulary(config, params):
+  """With a head of zeros every token has probability 1 / V."""
+  parts = parts_on(config, (1, 1, 1))
+  flat = dict(params) | {'head': {'out_VD': params['head']['out_VD'] * 0}}
+  sums = parts.scorer()(flat, ragged(LENGTHS, 4), np.zeros(512, np.int32))
+  np.testing.assert_allclose(sums.nll / sums.tokens, np.log(512), rtol=1e-6)
+
+
+def test_a_dataset_is_scored_once_token_for_token(tiny, config):
+  dataset = experiment.open_dataset(str(tiny.directory / 'validation'), config)
+  for batch_size in (1, 8):
+    batches = loader.eval_batches(dataset, batch_size=batch_size)
+    counted = itertools.chain.from_iterable(
+      b.targets_BL[b.weights_BL > 0] for b in batches
+    )
+    found = np.bincount(np.fromiter(counted, np.int64), minlength=512)
+    np.testing.assert_array_equal(found, dataset.unigram_counts())
+
+
+def test_rows_of_a_batch_lie_over_data_and_fsdp(config):
+  parts = parts_on(config, (2, 2, 2))
+  batch = score.to_mesh(next(ragged(LENGTHS, 8)), parts.mesh)
+  assert {s.data.shape for s in batch.inputs_BL.addressable_shards} == {(2, 16)}

@@ -1,0 +1,111 @@
+"""A report says what the runs' files say, and compares only like with like."""
+
+import json
+import math
+
+from etils import epath
+import pytest
+
+from leviathan import errors
+from leviathan.eval import frequency
+from leviathan.report import page
+from leviathan.report import runs
+
+SHAPES = {
+  'embedder/table_VD': [128, 2],
+  'blocks/mlp/gate_DF': [3, 2, 5],
+  'final_norm/scale_D': [2],
+}
+
+
+def write_run(path, arm, nats, trained_on='d1', evaluated_on='e1', steps=(2,)):
+  """A run of four steps whose validation loss is known."""
+  path.mkdir(parents=True)
+  manifest = {
+    'arm': arm,
+    'vocab_size': 100,
+    'dataset_fingerprint': trained_on,
+    'parameters': SHAPES,
+  }
+  (path / 'run.json').write_text(json.dumps(manifest))
+  rows = [
+    {'step': s, 'split': 'train', 'tokens': 10 * s, 'nats_per_token': 5.0 - s,
+     'tokens_per_second': rate}
+    for s, rate in zip((1, 2, 3, 4), (1.0, 100.0, 300.0, 200.0))
+  ]  # fmt: skip
+  rows.append(rows[-1] | {'split': 'validation/a', 'nats_per_token': nats})
+  (path / 'metrics.jsonl').write_text(
+    ''.join(json.dumps(row) + '\n' for row in rows)
+  )
+  bins = [
+    {'frequency': name, 'types': 0, 'tokens': 0} for name in frequency.NAMES
+  ]
+  bins[2] |= {
+    'types': 7, 'tokens': 50, 'nats_per_token': nats,
+    'perplexity': math.exp(nats),
+  }  # fmt: skip
+  figures = {
+    'perplexity': {
+      'nats_per_token': nats,
+      'perplexity': math.exp(nats),
+      'bits_per_byte': 1.25,
+      'scored_tokens': 50,
+    },
+    'frequency': {'bins': bins},
+  }
+  common = {'dataset_fingerprint': evaluated_on, 'unigram_entropy_nats': 6.5}
+  for step in steps:
+    directory = path / 'eval' / str(step)
+    directory.mkdir(parents=True)
+    for task, row in figures.items():
+      document = {'task': task, 'datasets': {'a': common | row}}
+      (directory / f'{task}.json').write_text(json.dumps(document))
+  return str(path)
+
+
+def test_the_page_says_what_the_files_say(tmp_path):
+  workdirs = [
+    write_run(tmp_path / 'one', 'tied', 2.0),
+    write_run(tmp_path / 'two', 'lev', 1.5),
+  ]
+  path = page.write(workdirs, epath.Path(tmp_path / 'report'))
+  lines = path.read_text().splitlines()
+  cells = [[c.strip() for c in line.split('|')[1:-1]] for line in lines]
+  # The median of 1, 100, 300 and 200: the step that compiles does not count.
+  assert ['tied', '2.0000', '7.39', '1.2500', '40', '150'] in cells
+  assert ['lev', '1.5000', '4.48', '1.2500', '40', '150'] in cells
+  assert ['1e-07 to 1e-06', '7', '50', '7.39', '4.48'] in cells
+  assert ['never seen', '0', '0', 'n = 0', 'n = 0'] in cells
+  # The table has 100 rows of 2, and 28 more that only pad it.
+  assert ['tied', '200', '32', '0', '232'] in cells
+  assert any('6.5000' in line for line in lines)
+  png = (tmp_path / 'report' / 'curves.png').read_bytes()
+  assert png.startswith(b'\x89PNG') and len(png) > 10_000
+
+
+def test_the_latest_evaluated_step_counts(tmp_path):
+  workdir = write_run(tmp_path / 'one', 'tied', 2.0, steps=(2, 10))
+  late = tmp_path / 'one' / 'eval' / '10' / 'perplexity.json'
+  document = json.loads(late.read_text())
+  document['datasets']['a']['nats_per_token'] = 1.0
+  late.write_text(json.dumps(document))
+  found = runs.read(workdir)
+  assert found.results['perplexity']['a']['nats_per_token'] == 1.0
+
+
+def test_a_run_without_evaluation_is_refused_with_the_command(tmp_path):
+  workdir = write_run(tmp_path / 'one', 'tied', 2.0, steps=())
+  with pytest.raises(errors.CheckpointError, match='leviathan evaluate'):
+    page.write([workdir], epath.Path(tmp_path / 'report'))
+  assert not (tmp_path / 'report').exists()
+
+
+@pytest.mark.parametrize('field', ['trained_on', 'evaluated_on'])
+def test_runs_of_other_data_are_not_compared(tmp_path, field):
+  workdirs = [
+    write_run(tmp_path / 'one', 'tied', 2.0),
+    write_run(tmp_path / 'two', 'lev', 1.5, **{field: 'another'}),
+  ]
+  with pytest.raises(errors.CheckpointError, match='two'):
+    page.write(workdirs, epath.Path(tmp_path / 'report'))
+  assert not (tmp_path / 'report').exists()
