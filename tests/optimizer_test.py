@@ -1,0 +1,201 @@
+"""AdamW by hand: what decays, the schedule, the clipping."""
+
+import math
+
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from leviathan import config as config_lib
+from leviathan import errors
+from leviathan import model as model_lib
+from leviathan import optimizer as optimizer_lib
+
+NORMS = {
+  'blocks/attention_norm/scale_D',
+  'blocks/mlp_norm/scale_D',
+  'final_norm/scale_D',
+}
+LEV = {
+  'name': 'lev',
+  'num_digits': 2,
+  'seed_width': 5,
+  'heads': 2,
+  'knots': 4,
+  'rank': 3,
+  'implementation': 'auto',
+}
+# {arm: (embedder, head, all that does not decay)}
+ARMS = {
+  'tied': ({'name': 'table'}, 'tied', NORMS),
+  'untied': ({'name': 'table'}, 'untied', NORMS),
+  'lev': (
+    LEV,
+    'untied',
+    NORMS | {'embedder/scale_SC', 'embedder/bias_SC', 'embedder/splines_SCGR'},
+  ),
+}
+
+
+def config(**changes):
+  values = dict(
+    learning_rate=0.5,
+    final_fraction=0.1,
+    warmup_steps=0,
+    horizon=100,
+    b1=0.9,
+    b2=0.95,
+    epsilon=1e-8,
+    weight_decay=0.1,
+    clip_norm=1.0,
+  )
+  return optimizer_lib.OptimizerConfig(**values | changes)
+
+
+def parameters(arm, layers):
+  """Ones in the shapes of a model's parameters."""
+  embedder, head, _ = ARMS[arm]
+  section = {
+    'vocab_size': 50,
+    'width': 16,
+    'layers': layers,
+    'head_width': 8,
+    'mlp_width': 8,
+    'precision': 'float32',
+    'remat': 'none',
+    'embedder': embedder,
+    'head': {'name': head},
+  }
+  model = config_lib.build(model_lib.ModelConfig, section).make()
+  shapes = jax.eval_shape(
+    model.init, jax.random.key(0), np.zeros((1, 2), np.int32)
+  )
+  return jax.tree.map(lambda x: np.ones(x.shape, x.dtype), nn.unbox(shapes))[
+    'params'
+  ]
+
+
+def by_name(tree):
+  leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+  return {
+    jax.tree_util.keystr(path, simple=True, separator='/'): leaf
+    for path, leaf in leaves
+  }
+
+
+@pytest.mark.parametrize('arm', ARMS)
+def test_decay_spares_exactly_gains_shifts_and_splines(arm):
+  # Layers are stacked: a gain has two dimensions (trap P27).
+  params = parameters(arm, layers=12)
+  optimizer = config().make()
+
+  @jax.jit
+  def one_step(params):
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    updates, _ = optimizer.update(zeros, optimizer.init(params), params)
+    return optax.apply_updates(params, updates)
+
+  after = by_name(one_step(params))
+  spared = {name for name, value in after.items() if np.all(value == 1)}
+  assert spared == ARMS[arm][2]
+  for name in after.keys() - spared:  # By learning rate times decay.
+    np.testing.assert_allclose(after[name], 1 - 0.5 * 0.1, rtol=1e-6)
+
+
+def test_the_mask_is_the_same_for_boxed_parameters():
+  params = parameters('lev', 2)
+  boxed = jax.tree.map(
+    lambda x: nn.LogicallyPartitioned(x, (None,) * x.ndim), params
+  )
+  plain = jax.tree.leaves(optimizer_lib.decay_mask(params))
+  assert jax.tree.leaves(optimizer_lib.decay_mask(boxed)) == plain
+
+
+def test_the_schedule_by_hand():
+  schedule = config(
+    learning_rate=2.0, final_fraction=0.1, warmup_steps=10, horizon=110
+  ).schedule()
+  # From 2 down to 0.2 over the 100 steps after the warm-up.
+  expected = {
+    0: 0.0,
+    1: 0.2,
+    5: 1.0,
+    10: 2.0,
+    35: 0.2 + 1.8 * (1 + math.cos(math.pi / 4)) / 2,
+    60: 1.1,
+    85: 0.2 + 1.8 * (1 - math.cos(math.pi / 4)) / 2,
+    110: 0.2,
+    111: 0.2,
+    10_000: 0.2,
+  }
+  for step, rate in expected.items():
+    np.testing.assert_allclose(schedule(step), rate, rtol=1e-6, err_msg=step)
+
+
+def test_without_warm_up_the_first_step_has_the_peak():
+  assert config(learning_rate=2.0, warmup_steps=0).schedule()(0) == 2.0
+
+
+def one_step(grads, params, **changes):
+  """The change of the parameters in a first step."""
+  optimizer = config(**changes).make()
+  grads, params = (
+    {'w': jnp.asarray(value, jnp.float32)} for value in (grads, params)
+  )
+  updates, state = optimizer.update(grads, optimizer.init(params), params)
+  return np.asarray(updates['w']), state
+
+
+def test_the_first_steps_by_hand():
+  # Corrected for its start, Adam's first step is g / (|g| + epsilon).
+  change, _ = one_step([0.3, -0.4], [1.0, 2.0], clip_norm=math.inf, epsilon=0.1)
+  np.testing.assert_allclose(
+    change,
+    [-0.5 * (0.3 / 0.4 + 0.1 * 1), -0.5 * (-0.4 / 0.5 + 0.1 * 2)],
+    rtol=1e-5,
+  )
+
+
+@pytest.mark.parametrize(
+  'clip_norm, factor', [(1.0, 0.2), (5.0, 1.0), (10.0, 1.0), (math.inf, 1.0)]
+)
+def test_gradients_are_clipped_by_their_global_norm(clip_norm, factor):
+  # 3 and 4 have the norm 5; a large epsilon keeps Adam near linear.
+  g = np.array([3.0, -4.0]) * factor
+  change, state = one_step(
+    [3.0, -4.0], [0.0, 0.0], clip_norm=clip_norm, epsilon=1.0
+  )
+  np.testing.assert_allclose(change, -0.5 * g / (np.abs(g) + 1), rtol=1e-5)
+  mean = optax.tree_utils.tree_get(state, 'mu')['w']
+  np.testing.assert_allclose(mean, 0.1 * g, rtol=1e-5)
+
+
+def test_the_optimizers_state_is_float32_and_mirrors_the_parameters():
+  params = parameters('lev', 2)
+  state = jax.eval_shape(config().make().init, params)
+  for name in ('mu', 'nu'):
+    moment = optax.tree_utils.tree_get(state, name)
+    assert jax.tree.structure(moment) == jax.tree.structure(params)
+    assert {x.dtype for x in jax.tree.leaves(moment)} == {np.dtype('float32')}
+
+
+@pytest.mark.parametrize(
+  'changes, named',
+  [
+    ({'learning_rate': 0.0}, 'config.optimizer.learning_rate=0.0'),
+    ({'learning_rate': -1.0}, 'config.optimizer.learning_rate=-1.0'),
+    ({'warmup_steps': 100}, 'config.optimizer.warmup_steps=100'),
+    ({'warmup_steps': -1}, 'config.optimizer.warmup_steps=-1'),
+  ],
+)
+def test_what_has_no_meaning_is_refused_by_name(changes, named):
+  with pytest.raises(errors.ConfigError) as caught:
+    config(**changes)
+  assert named in str(caught.value) and '\n' not in str(caught.value)
+
+
+def test_a_horizon_that_is_still_open_may_be_built():
+  assert config(horizon=None, warmup_steps=500).horizon is None
