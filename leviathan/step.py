@@ -58,7 +58,7 @@ def make(
     row = {
       'nats_per_token': mean,
       'batch_tokens': sums.tokens,
-      'grad_norm': optax.global_norm(grads),
+      'grad_norm': optax.tree.norm(grads),
       'learning_rate': schedule(state.step),
     }
     return update(optimizer, state, grads), row

@@ -52,9 +52,7 @@ def save(directory, state, keep=1):
 
 
 @pytest.mark.parametrize('mesh', [(1, 8, 1), (1, 1, 1), (2, 2, 2), (4, 1, 1)])
-def test_restores_bit_for_bit_on_any_mesh(
-  directory, state, tiny, mesh
-):
+def test_restores_bit_for_bit_on_any_mesh(directory, state, tiny, mesh):
   save(directory, state)
   count = int(np.prod(mesh))
   parts = on_mesh(tiny.config(), *mesh, jax.devices()[:count])
@@ -144,9 +142,7 @@ def test_a_step_below_the_latest_is_saved_or_refused_never_dropped(
   assert 3 in checkpoint.Checkpoints(directory).steps()
 
 
-def test_the_restored_optimizer_goes_on_from_its_own_count(
-  directory, parts
-):
+def test_the_restored_optimizer_goes_on_from_its_own_count(directory, parts):
   """AdamW's bias correction and the schedule depend on the count."""
   state = parts.fresh_state()
   grads = jax.tree.map(jax.numpy.ones_like, state.params)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -94,50 +93,63 @@ def test_an_interrupted_run_ends_as_an_unbroken_one(straight, tiny, tmp_path):
   jax.tree.map(np.testing.assert_array_equal, found, state)
 
 
-@pytest.mark.parametrize('seconds', [0.0, 0.4, 0.9])
-def test_kill_9_and_start_again(tiny, tmp_path, seconds):
-  """The whole command, killed after a step was written, at three instants."""
-  arguments = tiny.flags(train__steps=40, optimizer__horizon=40)
-  command = [sys.executable, '-m', 'leviathan', 'train', *arguments]
-  broken, whole = str(tmp_path / 'broken'), str(tmp_path / 'whole')
+@pytest.fixture(scope='module')
+def command(tiny):
+  """workdir -> a process of `leviathan train` for 40 steps."""
+  arguments = tiny.flags(train__steps=40, evaluate__interval=10)
 
   def start(workdir):
     return subprocess.Popen(
-      [*command, f'--workdir={workdir}'],
+      [sys.executable, '-m', 'leviathan', 'train', *arguments,
+       f'--workdir={workdir}'],
       stdout=subprocess.DEVNULL,
       stderr=subprocess.PIPE,
-    )
+    )  # fmt: skip
 
-  process = start(broken)
-  file = os.path.join(broken, 'metrics.jsonl')
-  deadline = time.monotonic() + 300
-  while not os.path.exists(file) or os.path.getsize(file) < 1000:
+  return start
+
+
+def finish(process):
+  """Waits for a process that must end well."""
+  _, stderr = process.communicate()
+  assert process.returncode == 0, stderr
+
+
+@pytest.fixture(scope='module')
+def whole(command, tmp_path_factory):
+  """Rows of the command's unbroken run."""
+  path = tmp_path_factory.mktemp('whole')
+  finish(command(path))
+  return exact(metrics.read(rundir.open_(str(path)).metrics_file))
+
+
+@pytest.mark.parametrize('seconds', [0.0, 0.4, 0.9])
+def test_kill_9_and_start_again(command, whole, tmp_path, seconds):
+  """The whole command, killed after a step was written, at three instants."""
+  file = tmp_path / 'metrics.jsonl'
+  process = command(tmp_path)
+  while not file.exists() or file.stat().st_size < 1000:
     assert process.poll() is None, process.stderr.read()
-    assert time.monotonic() < deadline, 'no step was written'
     time.sleep(0.01)
   time.sleep(seconds)
   process.send_signal(signal.SIGKILL)
   process.communicate()
-  for workdir in (broken, whole):
-    process = start(workdir)
-    _, stderr = process.communicate()
-    assert process.returncode == 0, stderr
-  rows = [
-    exact(metrics.read(rundir.open_(workdir).metrics_file))
-    for workdir in (broken, whole)
-  ]
-  assert rows[0] == rows[1]
-  assert len(rows[0]) == 40 + 10
+  finish(command(tmp_path))
+  rows = exact(metrics.read(rundir.open_(str(tmp_path)).metrics_file))
+  assert rows == whole
+  assert len(rows) == 40 + 4
 
 
 @pytest.mark.parametrize('arm', ['lev', 'tied', 'untied'])
-@pytest.mark.parametrize('mesh', [(1, 1, 1), (2, 2, 2)])
-def test_losses_do_not_depend_on_the_mesh(tiny, tmp_path, arm, mesh):
-  config = tiny.config(arm, train__steps=4)
-  one, _ = run_all(config, tmp_path / 'fsdp', (1, 8, 1))
-  other, _ = run_all(config, tmp_path / 'other', mesh)
-  for a, b in zip(one, other, strict=True):
-    assert a['nats_per_token'] == pytest.approx(b['nats_per_token'], abs=1e-5)
+def test_losses_do_not_depend_on_the_mesh(tiny, tmp_path, arm):
+  config = tiny.config(arm, train__steps=4, checkpoint__interval=4)
+  one, *others = [
+    run_all(config, tmp_path / str(i), mesh)[0]
+    for i, mesh in enumerate([(1, 1, 1), (1, 8, 1), (2, 2, 2)])
+  ]
+  for rows in others:
+    for a, b in zip(one, rows, strict=True):
+      assert a['nats_per_token'] == pytest.approx(b['nats_per_token'], abs=1e-5)
 
 
 def test_a_run_goes_on_on_another_mesh(straight, tiny, tmp_path):

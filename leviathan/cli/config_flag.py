@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 import re
+import sys
 
 from absl import flags
+import ml_collections
 from ml_collections import config_flags
 
 from leviathan import errors
-from leviathan import experiment
 
 
 def define():
@@ -20,18 +21,22 @@ def define():
   )
 
 
-def read(flag) -> experiment.Config:
+def read(flag) -> ml_collections.ConfigDict:
   """The config of a parsed flag.
 
   Raises:
-    ConfigError: it was not given, or a field is wrong.
+    ConfigError: it was not given, or there is no such file.
   """
   if flag.value is None:
     raise errors.ConfigError(
       '--config is missing; give --config=FILE.py:SCALE, as '
       'configs/lev.py:smoke'
     )
-  return experiment.read_config(flag.value)
+  try:
+    flag.value.keys()  # A file that is missing is an error only when used.
+  except OSError as error:
+    raise errors.ConfigError(explain(error, sys.argv)) from error
+  return flag.value
 
 
 def explain(error: Exception, argv: Sequence[str]) -> str:

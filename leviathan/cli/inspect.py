@@ -40,7 +40,7 @@ def main(argv) -> None:
   elif WORKDIR.value is not None:
     facts = of_run(rundir.open_(WORKDIR.value))
   else:
-    facts = of_config(config_flag.read(CONFIG))
+    facts = of_config(experiment.read_config(config_flag.read(CONFIG)))
   if JSON.value:
     print(json.dumps(facts, indent=2))
   else:

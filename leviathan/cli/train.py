@@ -20,7 +20,7 @@ WORKDIR = flags.DEFINE_string(
 def main(argv) -> None:
   """Runs the command."""
   del argv
-  config = config_flag.read(CONFIG)
+  config = experiment.read_config(config_flag.read(CONFIG))
   parts = experiment.make(config)
   counts = parameters.count(
     parameters.shapes(parts.abstract_state.params), config.model.vocab_size

@@ -34,7 +34,9 @@ def test_each_token_is_in_exactly_one_bin():
   bin_V = frequency.bin_of_token(counts_V)
   assert bin_V.shape == (5000,)
   assert set(bin_V) <= set(range(len(frequency.NAMES)))
-  sums = metrics.Sums(np.ones(len(frequency.NAMES)), np.ones(len(frequency.NAMES)))
+  sums = metrics.Sums(
+    np.ones(len(frequency.NAMES)), np.ones(len(frequency.NAMES))
+  )
   rows = frequency.summary(sums, bin_V)
   assert sum(row['types'] for row in rows) == 5000
 

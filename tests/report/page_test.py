@@ -31,7 +31,7 @@ def write_run(path, arm, nats, trained_on='d1', evaluated_on='e1', steps=(2,)):
   rows = [
     {'step': s, 'split': 'train', 'tokens': 10 * s, 'nats_per_token': 5.0 - s,
      'tokens_per_second': rate}
-    for s, rate in zip((1, 2, 3, 4), (1.0, 100.0, 300.0, 200.0))
+    for s, rate in enumerate((1.0, 100.0, 300.0, 200.0), start=1)
   ]  # fmt: skip
   rows.append(rows[-1] | {'split': 'validation/a', 'nats_per_token': nats})
   (path / 'metrics.jsonl').write_text(

@@ -1,0 +1,205 @@
+"""Every refusal is one line that says what, where and how to mend it."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from leviathan.data import records
+
+ROOT = pathlib.Path(__file__).parents[2]
+SMOKE = f'--config={ROOT}/configs/lev.py:smoke'
+
+
+def leviathan(*arguments, cwd=None):
+  """(exit code, stdout, stderr) of a command."""
+  process = subprocess.run(
+    [sys.executable, '-m', 'leviathan', *map(str, arguments)],
+    capture_output=True,
+    text=True,
+    cwd=cwd,
+  )
+  return process.returncode, process.stdout, process.stderr
+
+
+def refused(code, *arguments):
+  """The one line on stderr of a command that must fail with `code`."""
+  found, _, stderr = leviathan(*arguments)
+  assert found == code, stderr
+  lines = [line for line in stderr.splitlines() if line.startswith('error: ')]
+  assert len(lines) == 1, stderr
+  assert 'Traceback' not in stderr
+  return lines[0]
+
+
+def test_without_a_command_all_are_listed():
+  code, stdout, _ = leviathan()
+  assert code == 0
+  for name in ('tokenizer', 'prepare', 'inspect', 'train', 'evaluate'):
+    assert f'\n  {name} ' in stdout
+
+
+def test_help_shows_an_example_and_the_flags():
+  code, stdout, _ = leviathan('train', '--help')
+  assert code == 0
+  assert 'leviathan train --config=' in stdout
+  assert '--workdir' in stdout and '--config:' in stdout
+
+
+def test_a_mistyped_command():
+  assert 'did you mean train?' in refused(2, 'trian')
+
+
+def test_a_mistyped_flag():
+  assert 'did you mean workdir?' in refused(2, 'evaluate', '--workdri=x')
+
+
+def test_a_word_that_belongs_to_no_flag(tmp_path):
+  line = refused(2, 'inspect', f'--workdir={tmp_path}', 'oops')
+  assert "'oops'" in line
+
+
+@pytest.mark.parametrize(
+  'arguments, words',
+  [
+    ([], ['--config is missing', 'FILE.py:SCALE']),
+    ([SMOKE, '--config.model.widht=3'],
+     ['--config.model.widht', 'did you mean width?']),
+    ([SMOKE, '--config.modle.width=3'], ['--config.modle.width']),
+    ([SMOKE, '--config.model.width=wide'], ['--config.model.width', 'wide']),
+    ([SMOKE, '--config.model.width=65'],
+     ['config.model.head_width=64', 'config.model.width=65']),
+    ([SMOKE, '--config.model={"width": 3}'], ['config.model.', 'is missing']),
+    ([SMOKE, '--config.model.embedder.name=lve'],
+     ["'lve'", 'did you mean lev']),
+    (['--config=nowhere.py:smoke'], ['nowhere.py']),
+    ([SMOKE.replace('smoke', 'huge')], ["'huge'", '200m']),
+    ([SMOKE.replace(':smoke', '')], ['lev.py', ':smoke']),
+    (['--config.model.width=3'], ['--config=FILE.py:SCALE']),
+  ],
+)  # fmt: skip
+def test_bad_configs_are_refused(tmp_path, arguments, words):
+  run = tmp_path / 'run'
+  line = refused(2, 'train', f'--workdir={run}', *arguments)
+  for word in words:
+    assert word in line
+  assert not run.exists()
+
+
+def test_bad_inputs_of_prepare_are_refused(tiny, tmp_path):
+  (tmp_path / 'empty.txt').touch()
+  (tmp_path / 'other.jsonl').write_text('{"content": "a"}\n')
+  cases = {
+    f'{tmp_path}/*.zst': ['*.zst'],
+    f'{tmp_path}/empty.txt': ['empty.txt', '0 bytes'],
+    f'{tmp_path}/other.jsonl': ['other.jsonl:1', 'text', 'content'],
+  }
+  output = tmp_path / 'data'
+  for pattern, words in cases.items():
+    line = refused(
+      3, 'prepare', f'--input={pattern}', f'--output={output}',
+      f'--tokenizer=spm:{tiny.tokenizer}',
+    )  # fmt: skip
+    for word in words:
+      assert word in line
+    assert not output.exists()
+
+
+def test_data_of_another_vocabulary_are_refused(tiny, tmp_path):
+  run = tmp_path / 'run'
+  line = refused(
+    3, 'train', f'--workdir={run}', *tiny.flags(model__vocab_size=1024)
+  )
+  assert 'has 512 tokens' in line
+  assert '--config.model.vocab_size=512' in line
+  assert not run.exists()
+
+
+def test_an_id_outside_the_vocabulary_is_refused(tiny, tmp_path):
+  """A shard whose ids reach V: its manifest is made to claim a smaller V."""
+  data = tmp_path / 'data'
+  shutil.copytree(tiny.directory / 'train', data)
+  manifest = json.loads((data / 'manifest.json').read_text())
+  manifest['tokenizer']['vocab_size'] = 256
+  entry = records.TokenizerEntry(**manifest['tokenizer'])
+  shards = [records.Shard(**shard) for shard in manifest['shards']]
+  manifest['fingerprint'] = records.fingerprint(
+    entry, manifest['seq_len'], shards
+  )
+  (data / 'manifest.json').write_text(json.dumps(manifest))
+  counts = records.open_dataset(tiny.directory / 'train').unigram_counts()
+  counts[255] += counts[256:].sum()
+  np.save(data / 'unigram_counts.npy', counts[:256])
+  line = refused(
+    3,
+    'train',
+    f'--workdir={tmp_path / "run"}',
+    *tiny.flags(model__vocab_size=256, data__train=data,
+                evaluate__datasets='()'),
+  )  # fmt: skip
+  assert 'shard-00000' in line and 'record' in line
+  assert 'outside [0, 256)' in line
+
+
+def test_the_whole_way_from_text_to_a_report(tiny, tmp_path):
+  """tokenizer, prepare, train, evaluate, generate, inspect, report."""
+  source = ROOT / 'leviathan'
+  small = ['train__steps', 'evaluate__interval', 'checkpoint__interval']
+  steps = dict.fromkeys(small, 3)
+
+  def run(*arguments):
+    code, stdout, stderr = leviathan(*arguments, cwd=tmp_path)
+    assert code == 0, stderr
+    return stdout
+
+  texts = tmp_path / 'text.jsonl'
+  texts.write_text(
+    ''.join(
+      json.dumps({'text': path.read_text()}) + '\n'
+      for path in sorted(source.rglob('*.py'))
+    )
+  )
+  run('tokenizer', f'--input={texts}', '--vocab_size=512', '--output=tok')
+  prepared = run(
+    'prepare', f'--input={texts}', '--tokenizer=spm:tok/tokenizer.model',
+    '--output=data', '--seq_len=32', '--validation_fraction=0.2',
+  )  # fmt: skip
+  assert 'data/train' in prepared and 'data/validation' in prepared
+  assert '"seq_len": 32' in run('inspect', '--dataset=data/train', '--json')
+  for arm in ('tied', 'lev'):
+    flags = tiny.flags(
+      arm,
+      data__train='data/train',
+      evaluate__datasets="('held_out=data/validation',)",
+      **steps,
+    )
+    trained = run('train', f'--workdir=runs/{arm}', *flags)
+    assert 'step 3/3: loss ' in trained
+    evaluated = run('evaluate', f'--workdir=runs/{arm}/checkpoints/3')
+    assert 'nats per token' in evaluated and 'never seen' in evaluated
+    assert run('inspect', f'--workdir=runs/{arm}').startswith('directory: ')
+  sampled = run(
+    'generate', '--workdir=runs/lev', '--prompt=def f', '--max_tokens=5'
+  )
+  assert sampled.startswith('def f') and len(sampled) > len('def f\n')
+  run('report', '--workdirs=runs/tied,runs/lev', '--output=report')
+  assert (tmp_path / 'report' / 'curves.png').exists()
+  assert '| lev ' in (tmp_path / 'report' / 'report.md').read_text()
+
+  line = refused(
+    4, 'train', f'--workdir={tmp_path}/runs/lev',
+    *tiny.flags('tied', data__train=tmp_path / 'data/train', **steps,
+                evaluate__datasets=f"('held_out={tmp_path}/data/validation',)"),
+  )  # fmt: skip
+  assert 'belongs to another run' in line and 'config.arm' in line
+  prompt = 'x ' * 200
+  line = refused(
+    2, 'generate', f'--workdir={tmp_path}/runs/lev', f'--prompt={prompt}'
+  )
+  assert '--prompt is' in line
+  line = refused(4, 'evaluate', f'--workdir={tmp_path}/runs/lev', '--step=2')
+  assert 'no checkpoint of step 2; there are [3]' in line
