@@ -1,4 +1,4 @@
-"""Token ids as digits, in exact integer arithmetic (lev.md steps 1 and 2).
+"""Token ids as digits, in exact integer arithmetic.
 
 A root in floats is wrong near perfect powers: 205379 ** (1/3) rounds.
 """

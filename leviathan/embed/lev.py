@@ -119,7 +119,7 @@ def _reference(params: Params, ids_T: jax.Array) -> jax.Array:
   num_knots = params['splines_SCGR'].shape[2]
 
   def head(z_C, seed_CC, scale_C, bias_C, splines_CGR, out_RD):
-    u_C = lev_chunked.coordinates(z_C @ seed_CC, scale_C, bias_C)
+    u_C = splines.coordinates(z_C @ seed_CC, scale_C, bias_C)
     basis_CG = splines.basis(u_C, num_knots)
     phi_CR = jnp.einsum('CG,CGR->CR', basis_CG, splines_CGR)
     mode_R = jnp.prod(phi_CR, axis=0)

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 from leviathan.embed import digits
 from leviathan.embed import splines
 
-NORM_EPSILON = 1e-5
 CHUNK = 16  # coordinates at a time; more is no faster and holds more memory
 
 
@@ -29,19 +28,6 @@ def embed(params: Mapping[str, jax.Array], ids_T: jax.Array) -> jax.Array:
     splines_CSGR = jnp.swapaxes(params['splines_SCGR'], 0, 1)
     mode_STR = spline_product(u_CST, splines_CSGR)
     return jnp.einsum('STR,SRD->TD', mode_STR, params['out_SRD'])
-
-
-def coordinates(
-  a_C: jax.Array, scale_C: jax.Array, bias_C: jax.Array
-) -> jax.Array:
-  """Projected seeds to coordinates in [0, 1] (lev.md step 4).
-
-  LayerNorm over the last axis, then sigmoid(a / 2); other axes broadcast.
-  """
-  mean = jnp.mean(a_C, axis=-1, keepdims=True)
-  variance = jnp.mean(jnp.square(a_C - mean), axis=-1, keepdims=True)
-  normed_C = (a_C - mean) * jax.lax.rsqrt(variance + NORM_EPSILON)
-  return jax.nn.sigmoid(0.5 * (normed_C * scale_C + bias_C))
 
 
 def _coordinates_of_ids(
@@ -59,14 +45,14 @@ def _coordinates_of_ids(
       for j, digit_T in enumerate(digits.split(ids_T, base, num_digits))
     ],
   )
-  return coordinates(
+  return splines.coordinates(
     a_STC, params['scale_SC'][:, None], params['bias_SC'][:, None]
   )
 
 
 @jax.custom_vjp
 def spline_product(u_CST: jax.Array, splines_CSGR: jax.Array) -> jax.Array:
-  """mode_STR: product over C of the splines' values at `u` (steps 5 to 7)."""
+  """mode_STR: product over C of the splines' values at `u`."""
   return _forward(u_CST, splines_CSGR)[0]
 
 

@@ -1,7 +1,25 @@
-"""The quadratic B-spline basis on evenly spaced knots (lev.md step 5)."""
+"""Coordinates in [0, 1], and the quadratic B-spline basis on them.
+
+Batley & Saha, arXiv 2601.22040 v2.
+"""
 
 import jax
 import jax.numpy as jnp
+
+NORM_EPSILON = 1e-5
+
+
+def coordinates(
+  a_C: jax.Array, scale_C: jax.Array, bias_C: jax.Array
+) -> jax.Array:
+  """Projected seeds to coordinates in [0, 1].
+
+  LayerNorm over the last axis, then sigmoid(a / 2); other axes broadcast.
+  """
+  mean = jnp.mean(a_C, axis=-1, keepdims=True)
+  variance = jnp.mean(jnp.square(a_C - mean), axis=-1, keepdims=True)
+  normed_C = (a_C - mean) * jax.lax.rsqrt(variance + NORM_EPSILON)
+  return jax.nn.sigmoid(0.5 * (normed_C * scale_C + bias_C))
 
 
 def basis(u: jax.Array, num_knots: int) -> jax.Array:
