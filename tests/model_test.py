@@ -15,6 +15,8 @@ from leviathan import model as model_lib
 from leviathan import sharding
 from leviathan import state as state_lib
 from leviathan.embed import api
+from leviathan.nn import attention
+from leviathan.nn import mlp
 from leviathan.nn import norms
 
 V = 60
@@ -124,18 +126,23 @@ def test_a_token_changes_no_logits_before_it(arm):
 
 
 @pytest.mark.parametrize('arm', ARMS)
-def test_the_scan_is_a_loop_over_the_layers(arm):
+def test_the_scan_is_a_loop_over_pre_norm_residual_layers(arm):
   c, params = config(arm), initial(arm)
-  model = c.make()
-  x_BLD = model.embedder.apply({'params': params['embedder']}, IDS)
+
+  def apply(module, weights, *inputs):
+    return module.apply({'params': weights}, *inputs)
+
+  norm = norms.RMSNorm(jnp.float32)
+  attend = attention.Attention(c.head_width, c.layers, jnp.float32)
+  inner = mlp.SwiGLU(c.mlp_width, c.layers, jnp.float32)
+  x_BLD = apply(c.make().embedder, params['embedder'], IDS)
   for layer in range(c.layers):
-    weights = jax.tree.map(lambda p, i=layer: p[i], params['blocks'])
-    x_BLD, _ = model_lib.Block(c).apply(
-      {'params': weights}, x_BLD, jnp.arange(6)
-    )
-  x_BLD = norms.RMSNorm(jnp.float32).apply(
-    {'params': params['final_norm']}, x_BLD
-  )
+    w = jax.tree.map(lambda p, i=layer: p[i], params['blocks'])
+    h_BLD = apply(norm, w['attention_norm'], x_BLD)
+    x_BLD = x_BLD + apply(attend, w['attention'], h_BLD, jnp.arange(6))
+    h_BLD = apply(norm, w['mlp_norm'], x_BLD)
+    x_BLD = x_BLD + apply(inner, w['mlp'], h_BLD)
+  x_BLD = apply(norm, params['final_norm'], x_BLD)
   w_VD = {
     'tied': params['embedder'].get('table_VD'),
     'lev': params.get('head', {}).get('out_VD'),
