@@ -42,7 +42,7 @@ $(TOKENIZER): $(CORPUS)
 
 $(DATASET): $(CORPUS) $(TOKENIZER)
 	$(LEVIATHAN) prepare --input=$< --tokenizer=spm:$(TOKENIZER) \
-	  --seq_len=128 --validation_fraction=0.04 --output=$(RUNS)/data
+	  --seq_len=128 --validation_fraction=0.03 --output=$(RUNS)/data
 
 .PHONY: $(ARMS:%=train-%) $(ARMS:%=show-%)
 

@@ -10,22 +10,33 @@ This file is not a run: train configs/lev.py, configs/tied.py, ...
 import ml_collections
 from ml_collections import config_dict
 
+SEQ_LEN = 512  # tokens
+BATCH_SIZE = 512  # sequences
 SCALES = {
-    # Learning rates follow GPT-3's table (arXiv 2005.14165); budgets are the
-    # paper's 20 tokens for each parameter of the tied model.
-    '200m': dict(
-        width=640, mlp_width=1712, head_width=64, learning_rate=6e-4,
-        tokens=4.1e9,
-    ),
-    '400m': dict(
-        width=1024, mlp_width=2736, head_width=64, learning_rate=3e-4,
-        tokens=8.1e9,
-    ),
-    '1p2b': dict(
-        width=2048, mlp_width=5472, head_width=128, learning_rate=2e-4,
-        tokens=24.1e9,
-    ),
-}  # yapf: disable
+  # Learning rates follow GPT-3's table (arXiv 2005.14165); budgets are the
+  # paper's 20 tokens for each parameter of the tied model.
+  '200m': dict(
+    width=640,
+    mlp_width=1712,
+    head_width=64,
+    learning_rate=6e-4,
+    tokens=4.1e9,
+  ),
+  '400m': dict(
+    width=1024,
+    mlp_width=2736,
+    head_width=64,
+    learning_rate=3e-4,
+    tokens=8.1e9,
+  ),
+  '1p2b': dict(
+    width=2048,
+    mlp_width=5472,
+    head_width=128,
+    learning_rate=2e-4,
+    tokens=24.1e9,
+  ),
+}
 
 
 def get_config(scale: str) -> ml_collections.ConfigDict:
@@ -36,10 +47,12 @@ def get_config(scale: str) -> ml_collections.ConfigDict:
     raise ValueError(
       f'scale {scale!r} is unknown; choose one of {", ".join(SCALES)}, smoke'
     )
-  return _paper(**SCALES[scale])
+  sizes = dict(SCALES[scale])
+  budget = sizes.pop('tokens')
+  return _paper(**sizes, steps=round(budget / (BATCH_SIZE * SEQ_LEN)))
 
 
-def _paper(width, mlp_width, head_width, learning_rate, tokens):
+def _paper(width, mlp_width, head_width, learning_rate, steps):
   config = ml_collections.ConfigDict()
   config.arm = 'base'  # a label for tables and pictures
 
@@ -56,8 +69,8 @@ def _paper(width, mlp_width, head_width, learning_rate, tokens):
 
   config.data = data = ml_collections.ConfigDict()
   data.train = 'data/pile/train'  # directory written by `leviathan prepare`
-  data.seq_len = 512  # L, tokens; the dataset's
-  data.batch_size = 512  # sequences in a step, over all devices
+  data.seq_len = SEQ_LEN  # L, tokens; the dataset's
+  data.batch_size = BATCH_SIZE  # sequences in a step, over all devices
 
   config.mesh = mesh = ml_collections.ConfigDict()  # devices along each axis
   mesh.data = 1  # copies of the model; across slices, only this one
@@ -77,7 +90,7 @@ def _paper(width, mlp_width, head_width, learning_rate, tokens):
   optimizer.clip_norm = 1.0  # global norm of the gradient
 
   config.train = train = ml_collections.ConfigDict()
-  train.steps = steps(tokens, data)
+  train.steps = steps
   train.seed = 0  # of parameters and of the data's order
 
   config.checkpoint = checkpoint = ml_collections.ConfigDict()
@@ -86,7 +99,7 @@ def _paper(width, mlp_width, head_width, learning_rate, tokens):
 
   config.evaluate = evaluate = ml_collections.ConfigDict()
   evaluate.interval = 1000  # steps
-  evaluate.batch_size = 512  # sequences, over all devices
+  evaluate.batch_size = BATCH_SIZE  # sequences, over all devices
   evaluate.datasets = ('pile=data/pile/validation',)  # NAME=DIRECTORY
 
   config.log = log = ml_collections.ConfigDict()
@@ -94,17 +107,15 @@ def _paper(width, mlp_width, head_width, learning_rate, tokens):
   return config
 
 
-def steps(tokens: float, data: ml_collections.ConfigDict) -> int:
-  """Steps that a budget of tokens makes, to the nearest."""
-  return round(tokens / (data.batch_size * data.seq_len))
-
-
 def _smoke():
   """Small enough for two cores: 4 layers on the data of `make quickstart`."""
   config = _paper(
-      width=128, mlp_width=344, head_width=64, learning_rate=2e-3,
-      tokens=480 * 8 * 128,
-  )  # yapf: disable
+    width=128,
+    mlp_width=344,
+    head_width=64,
+    learning_rate=2e-3,
+    steps=360,
+  )
   config.model.vocab_size = 16_384
   config.model.layers = 4
   config.model.precision = 'float32'
@@ -112,10 +123,9 @@ def _smoke():
   config.data.train = 'runs/quickstart/data/train'
   config.data.seq_len = 128
   config.data.batch_size = 8
-  config.train.steps = 480
   config.optimizer.warmup_steps = 40
-  config.checkpoint.interval = 120
-  config.evaluate.interval = 80
+  config.checkpoint.interval = 90
+  config.evaluate.interval = 90
   config.evaluate.batch_size = 16
   config.evaluate.datasets = ('held_out=runs/quickstart/data/validation',)
   config.log.interval = 10
