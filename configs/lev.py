@@ -15,7 +15,13 @@ def get_config(scale: str):
   """See configs/base.py."""
   config = base.get_config(scale)
   config.arm = 'lev'
-  config.model.embedder = embedder = ml_collections.ConfigDict()
+  config.model.embedder = embedder(scale)
+  return config
+
+
+def embedder(scale: str):
+  """The layer's sizes; the rivals are matched to them."""
+  embedder = ml_collections.ConfigDict()
   embedder.name = 'lev'
   embedder.num_digits = 3  # J
   embedder.seed_width = 128  # C
@@ -25,4 +31,4 @@ def get_config(scale: str):
   embedder.implementation = 'auto'  # or reference, chunked
   if scale == 'smoke':
     embedder.update(seed_width=64, heads=4, rank=32)
-  return config
+  return embedder

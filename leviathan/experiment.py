@@ -5,7 +5,6 @@
 
 from collections.abc import Callable
 from collections.abc import Iterator
-from collections.abc import Mapping
 import dataclasses
 import functools
 import importlib.metadata
@@ -98,7 +97,7 @@ class Config:
   log: LogConfig
 
 
-def read_config(section: Mapping[str, Any]) -> Config:
+def read_config(section: Any) -> Config:
   """The config of a ConfigDict or of a run's `config.json`, resolved.
 
   Raises:

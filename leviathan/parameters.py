@@ -45,9 +45,9 @@ def count(
   for path, shape in shapes_.items():
     component = COMPONENTS[path.split('/')[0]]
     size = math.prod(shape)
-    padding = 0
-    if path.endswith('_VD'):
-      padding = padding_rows * shape[1]
+    # A name's suffix gives its dimensions: `table_VD` has V rows.
+    has_rows = 'V' in path.rpartition('_')[2]
+    padding = padding_rows * math.prod(shape[1:]) if has_rows else 0
     counts[component] += size - padding
     counts['total'] += size - padding
     counts['padding'] += padding

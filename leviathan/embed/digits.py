@@ -3,6 +3,9 @@
 A root in floats is wrong near perfect powers: 205379 ** (1/3) rounds.
 """
 
+import functools
+import operator
+
 from leviathan import arrays
 
 
@@ -40,3 +43,13 @@ def split(ids_T: arrays.Array, base_: int, num_digits: int) -> list:
   return [
     ids_T // base_ ** (num_digits - 1 - j) % base_ for j in range(num_digits)
   ]
+
+
+def seed(codebooks_JNC: arrays.Array, ids_T: arrays.Array) -> arrays.Array:
+  """The sum of one codebook row a digit, (..., C) for ids of shape (...)."""
+  num_digits, base_, _ = codebooks_JNC.shape
+  rows = [
+    codebooks_JNC[j, digit_T]
+    for j, digit_T in enumerate(split(ids_T, base_, num_digits))
+  ]
+  return functools.reduce(operator.add, rows)

@@ -9,6 +9,7 @@ the head's mode; modes are mapped to the model's width and summed over heads.
 from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
+import math
 
 from flax import linen as nn
 import jax
@@ -55,29 +56,12 @@ class LevConfig(api.EmbedderConfig):
     del padded_vocab_size
     return Lev(config=self, vocab_size=vocab_size, width=width)
 
-
-class Lev(api.Embedder):
-  """The layer as a Linen module; the parameters are named as in lev_embed."""
-
-  config: LevConfig
-  vocab_size: int
-  width: int
-
-  @nn.compact
-  def __call__(self, ids_BL: jax.Array) -> jax.Array:
-    """See the base class."""
-    params = {
-      name: self.param(name, init, shape, jnp.float32)
-      for name, (shape, init) in self._parameters().items()
-    }
-    x_TD = lev_embed(params, ids_BL.reshape(-1), self.config.implementation)
-    return x_TD.reshape(*ids_BL.shape, self.width)
-
-  def _parameters(self) -> dict[str, tuple[tuple[int, ...], Callable]]:
-    """{name: (shape, initializer)}."""
-    c = self.config
-    J, C, S, G, R = c.num_digits, c.seed_width, c.heads, c.knots, c.rank
-    N, D = digits.base(self.vocab_size, J), self.width
+  def parameters(
+    self, vocab_size: int, width: int
+  ) -> dict[str, tuple[tuple[int, ...], Callable]]:
+    """{name: (shape, initializer)} for V tokens and width D."""
+    J, C, S = self.num_digits, self.seed_width, self.heads
+    N, G, R, D = digits.base(vocab_size, J), self.knots, self.rank, width
 
     # Replicated, the output map too: the whole layer is 2 M parameters.
     return {
@@ -91,6 +75,31 @@ class Lev(api.Embedder):
         initializers.normal((None,) * 3, initializers.STD / S**0.5),
       ),
     }
+
+  def count(self, vocab_size: int, width: int) -> int:
+    """How many parameters the layer has for V tokens and width D."""
+    shapes = [s for s, _ in self.parameters(vocab_size, width).values()]
+    return sum(map(math.prod, shapes))
+
+
+class Lev(api.Embedder):
+  """The layer as a Linen module; the parameters are named as in lev_embed."""
+
+  config: LevConfig
+  vocab_size: int
+  width: int
+
+  @nn.compact
+  def __call__(self, ids_BL: jax.Array) -> jax.Array:
+    """See the base class."""
+    params = {
+      name: self.param(name, init, shape, jnp.float32)
+      for name, (shape, init) in self.config.parameters(
+        self.vocab_size, self.width
+      ).items()
+    }
+    x_TD = lev_embed(params, ids_BL.reshape(-1), self.config.implementation)
+    return x_TD.reshape(*ids_BL.shape, self.width)
 
 
 def lev_embed(
@@ -115,7 +124,6 @@ def lev_embed(
 
 def _reference(params: Params, ids_T: jax.Array) -> jax.Array:
   """The plain form: one token and one head at a time, as the equations read."""
-  num_digits, base, _ = params['codebooks_JNC'].shape
   num_knots = params['splines_SCGR'].shape[2]
 
   def head(z_C, seed_CC, scale_C, bias_C, splines_CGR, out_RD):
@@ -126,10 +134,7 @@ def _reference(params: Params, ids_T: jax.Array) -> jax.Array:
     return mode_R @ out_RD
 
   def token(id_):
-    z_C = sum(
-      params['codebooks_JNC'][j, digit]
-      for j, digit in enumerate(digits.split(id_, base, num_digits))
-    )
+    z_C = digits.seed(params['codebooks_JNC'], id_)
     heads = [
       params[name]
       for name in ('seed_SCC', 'scale_SC', 'bias_SC', 'splines_SCGR', 'out_SRD')
