@@ -40,6 +40,14 @@ ARMS = {
 }
 
 
+@pytest.fixture(autouse=True, scope='module')
+def in_haste():
+  # Compiling is most of the time of these tests.
+  jax.config.update('jax_disable_most_optimizations', True)
+  yield
+  jax.config.update('jax_disable_most_optimizations', False)
+
+
 def config(**changes):
   values = dict(
     learning_rate=0.5,
@@ -145,7 +153,8 @@ def one_step(grads, params, **changes):
   grads, params = (
     {'w': jnp.asarray(value, jnp.float32)} for value in (grads, params)
   )
-  updates, state = optimizer.update(grads, optimizer.init(params), params)
+  state = optimizer.init(params)
+  updates, state = jax.jit(optimizer.update)(grads, state, params)
   return np.asarray(updates['w']), state
 
 

@@ -168,9 +168,8 @@ def test_a_batch_in_which_nothing_counts_has_loss_zero():
   assert loss == 0 and np.all(grad == 0)
 
 
-@pytest.mark.parametrize('arm', ARMS)
-def test_the_row_says_what_the_step_did(arm):
-  _, row = one_step(arm, '1')
+def test_the_row_says_what_the_step_did():
+  _, row = one_step('tied', '1')
   assert row.keys() == {
     'nats_per_token',
     'batch_tokens',
@@ -178,8 +177,8 @@ def test_the_row_says_what_the_step_did(arm):
     'learning_rate',
   }
   batch = draw_batch()
-  forward = jax.jit(make_model(arm).apply)
-  logits = forward({'params': start(arm).params}, batch.inputs_BL)
+  forward = jax.jit(make_model('tied').apply)
+  logits = forward({'params': start('tied').params}, batch.inputs_BL)
   logits = np.asarray(logits, np.float64)[..., :V]
   nll_BL = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(
     logits, batch.targets_BL[..., None], -1

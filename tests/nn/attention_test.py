@@ -1,13 +1,24 @@
 """Attention against a plain twin, and causality by gradient."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from leviathan.nn import attention
 
 B, L, D, H, K = 2, 6, 12, 3, 4
 POSITIONS = np.arange(L, dtype=np.int32)
+
+
+@pytest.fixture(autouse=True, scope='module')
+def in_haste():
+  # Compiling is most of the time of these tests.
+  jax.config.update('jax_disable_most_optimizations', True)
+  yield
+  jax.config.update('jax_disable_most_optimizations', False)
 
 
 def draw(seed=0):
@@ -21,6 +32,7 @@ def draw(seed=0):
   return params, x_BLD
 
 
+@functools.partial(jax.jit, static_argnames='dtype')
 def apply(params, x_BLD, dtype=jnp.float32):
   module = attention.Attention(head_width=K, layers=2, dtype=dtype)
   params = jax.tree.map(lambda p: jnp.asarray(p, jnp.float32), params)
@@ -70,7 +82,9 @@ def test_no_gradient_comes_from_a_later_position():
   def outputs_L(x_LD):
     return apply(params, x_LD[None])[0] @ weights_D
 
-  slopes_LLD = jax.jacrev(outputs_L)(jnp.asarray(x_BLD[0], jnp.float32))
+  slopes_LLD = jax.jit(jax.jacrev(outputs_L))(
+    jnp.asarray(x_BLD[0], jnp.float32)
+  )
   depends_LL = np.abs(np.asarray(slopes_LLD)).max(-1)
   later = np.triu(np.ones((L, L), bool), 1)
   assert np.all(depends_LL[later] == 0)
