@@ -78,7 +78,7 @@ def _value(field: dataclasses.Field, hint: Any, value: Any, path: str) -> Any:
   choices = field.metadata.get('choices')
   if choices is not None:
     name = dict(value.items()).get('name') if hasattr(value, 'items') else value
-    if name not in choices:
+    if name not in list(choices):  # A list as name is wrong, not unhashable.
       raise errors.ConfigError(
         f'{path}.name={name!r} is unknown{nearest(str(name), choices)}'
       )

@@ -8,9 +8,9 @@ import optax
 
 from leviathan import errors
 
-# Not decayed: gains and shifts, and LEV's splines, which live around 1: pulling
-# them to 0 would make a product of C factors vanish.
-NOT_DECAYED = ('scale_D', 'scale_SC', 'bias_SC', 'splines_SCGR')
+# Not decayed, by how the name begins: gains and shifts, and LEV's splines,
+# which live around 1: pulled to 0, a product of C factors would vanish.
+NOT_DECAYED = ('scale_', 'bias_', 'splines_')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,11 +28,21 @@ class OptimizerConfig:
   clip_norm: float  # global gradient norm, inf for none
 
   def __post_init__(self):
-    if self.learning_rate <= 0:
-      raise errors.ConfigError(
-        f'config.optimizer.learning_rate={self.learning_rate}; give a '
-        'positive number'
-      )
+    ranges = {
+      'learning_rate': self.learning_rate > 0,
+      'final_fraction': 0 <= self.final_fraction <= 1,
+      'b1': 0 <= self.b1 < 1,
+      'b2': 0 <= self.b2 < 1,
+      'epsilon': self.epsilon > 0,
+      'weight_decay': self.weight_decay >= 0,
+      'clip_norm': self.clip_norm > 0,
+    }
+    for name, in_range in ranges.items():
+      if not in_range:  # So nan is out of every range.
+        raise errors.ConfigError(
+          f'config.optimizer.{name}={getattr(self, name)} is out of range; see '
+          'configs/base.py for what is usual'
+        )
     if self.horizon is not None and not (0 <= self.warmup_steps < self.horizon):
       raise errors.ConfigError(
         f'config.optimizer.warmup_steps={self.warmup_steps} must be at least '
@@ -70,6 +80,6 @@ def decay_mask(params: Any) -> Any:
 
   def decays(path, _):
     names = [k.key for k in path if isinstance(k, jax.tree_util.DictKey)]
-    return names[-1] not in NOT_DECAYED
+    return not names[-1].startswith(NOT_DECAYED)
 
   return jax.tree_util.tree_map_with_path(decays, params)

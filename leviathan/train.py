@@ -6,6 +6,7 @@ import dataclasses
 import math
 import time
 from typing import Any
+import zlib
 
 import jax
 import numpy as np
@@ -121,10 +122,13 @@ def loop(
   start, last = int(state.step), config.train.steps
   report = _Reporter(config, start, write, say)
   for step in range(start + 1, last + 1):
-    batch = score.to_mesh(next(batches), mesh)
+    rows = next(batches)
+    # Tells whether two runs saw the same rows.
+    fingerprint = zlib.crc32(rows.inputs_BL.tobytes())
+    batch = score.to_mesh(rows, mesh)
     with jax.set_mesh(mesh):
       state, row = train_step(state, batch)
-    report.dispatched(step, row)
+    report.dispatched(step, row | {'batch_crc32': fingerprint})
     if step % config.evaluate.interval == 0 or step == last:
       report.catch_up()
       report.evaluation(step, evaluate(state.params))
@@ -144,7 +148,7 @@ class _Reporter:
     self._clock = time.perf_counter()
     self._busy = 0.0  # Seconds spent in training steps since the start.
 
-  def dispatched(self, step: int, row: dict[str, jax.Array]) -> None:
+  def dispatched(self, step: int, row: dict[str, Any]) -> None:
     """Step `step` is on its way; the one before it is read."""
     behind, self._pending = self._pending, (step, row)
     if behind:
@@ -172,9 +176,9 @@ class _Reporter:
     tokens = step * data.batch_size * data.seq_len
     return {'step': step, 'split': split, 'tokens': tokens}
 
-  def _read(self, step: int, row: dict[str, jax.Array]) -> None:
+  def _read(self, step: int, row: dict[str, Any]) -> None:
     """Waits for a step, checks it and writes its row."""
-    values = {name: float(value) for name, value in row.items()}
+    values = {k: v if isinstance(v, int) else float(v) for k, v in row.items()}
     for name in ('nats_per_token', 'grad_norm'):
       if not math.isfinite(values[name]):
         raise errors.NotFiniteError(

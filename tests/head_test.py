@@ -27,14 +27,6 @@ LEV = {
 }
 
 
-@pytest.fixture(autouse=True, scope='module')
-def in_haste():
-  # Compiling is most of the time of these tests.
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
-
-
 def make_model(embedder, head_name):
   section = {
     'vocab_size': V,

@@ -39,14 +39,6 @@ MESHES = {'1': (1, 1, 1), '8': (1, 8, 1), '2x4': (1, 2, 4), '2x2x2': (2, 2, 2)}
 IDS = np.random.default_rng(0).integers(0, V, (8, 6)).astype(np.int32)
 
 
-@pytest.fixture(autouse=True, scope='module')
-def in_haste():
-  # Compiling is most of the time of these tests.
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
-
-
 def config(arm, **changes):
   section = {
     'vocab_size': V,

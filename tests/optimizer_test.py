@@ -32,20 +32,17 @@ LEV = {
 ARMS = {
   'tied': ({'name': 'table'}, 'tied', NORMS),
   'untied': ({'name': 'table'}, 'untied', NORMS),
+  'factorized_mlp': (
+    {'name': 'factorized_mlp', 'matched_to': LEV | {'knots': 40, 'rank': 9}},
+    'untied',
+    NORMS | {'embedder/norm/scale_D'},
+  ),
   'lev': (
     LEV,
     'untied',
     NORMS | {'embedder/scale_SC', 'embedder/bias_SC', 'embedder/splines_SCGR'},
   ),
 }
-
-
-@pytest.fixture(autouse=True, scope='module')
-def in_haste():
-  # Compiling is most of the time of these tests.
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
 
 
 def config(**changes):
@@ -208,3 +205,21 @@ def test_what_has_no_meaning_is_refused_by_name(changes, named):
 
 def test_a_horizon_that_is_still_open_may_be_built():
   assert config(horizon=None, warmup_steps=500).horizon is None
+
+
+@pytest.mark.parametrize(
+  'name, value',
+  [
+    ('clip_norm', -1.0),  # Would turn the gradient round.
+    ('clip_norm', 0.0),
+    ('learning_rate', math.nan),
+    ('final_fraction', -2.0),
+    ('b1', 1.5),
+    ('b2', 1.0),
+    ('epsilon', 0.0),
+    ('weight_decay', -1.0),
+  ],
+)
+def test_a_setting_out_of_range_is_refused_by_name(name, value):
+  with pytest.raises(errors.ConfigError, match=f'config.optimizer.{name}='):
+    config(**{name: value})

@@ -48,14 +48,6 @@ OPTIMIZER = optimizer_lib.OptimizerConfig(
 )
 
 
-@pytest.fixture(autouse=True, scope='module')
-def in_haste():
-  # Compiling is most of the time of these tests.
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
-
-
 @functools.cache
 def make_model(arm):
   section = {

@@ -3,6 +3,7 @@
 leviathan inspect --config=configs/lev.py:200m
 leviathan inspect --dataset=data/pile/train
 leviathan inspect --workdir=runs/lev
+leviathan inspect --workdir=runs/lev --embeddings --baseline=runs/tied
 """
 
 import json
@@ -15,15 +16,31 @@ from leviathan import errors
 from leviathan import experiment
 from leviathan import metrics
 from leviathan import parameters
+from leviathan import restore
 from leviathan import rundir
 from leviathan import sharding
 from leviathan.cli import config_flag
 from leviathan.data import counts
 from leviathan.data import records
+from leviathan.report import embeddings
 
 CONFIG = config_flag.define()
 DATASET = flags.DEFINE_string('dataset', None, 'Directory of a dataset.')
 WORKDIR = flags.DEFINE_string('workdir', None, 'Directory of a run.')
+EMBEDDINGS = flags.DEFINE_bool(
+  'embeddings',
+  False,
+  'Look at what the input of --workdir has learned: figures on screen, and '
+  'WORKDIR/embeddings/{embeddings.png,figures.json}.',
+)
+BASELINE = flags.DEFINE_string(
+  'baseline', None, 'With --embeddings: a run to set beside it.'
+)
+TOKENS = flags.DEFINE_list(
+  'tokens',
+  ['def', ' the', 'import', '0', '(', 'self'],
+  'With --embeddings: texts whose first token is looked up.',
+)
 JSON = flags.DEFINE_bool('json', False, 'Print JSON.')
 
 
@@ -35,6 +52,9 @@ def main(argv) -> None:
     raise errors.ConfigError(
       f'{len(given)} of --config, --dataset, --workdir are given; give one'
     )
+  if EMBEDDINGS.value:
+    _embeddings()
+    return
   if DATASET.value is not None:
     facts = of_dataset(DATASET.value)
   elif WORKDIR.value is not None:
@@ -106,6 +126,28 @@ def of_run(run: rundir.RunDir) -> dict[str, Any]:
     'checkpoints': run.checkpoints().steps(),
     'latest': latest,
   }
+
+
+def _embeddings() -> None:
+  """Writes and prints what the input embedding of a run looks like."""
+  if WORKDIR.value is None:
+    raise errors.ConfigError('--embeddings needs --workdir of a run')
+  loaded = restore.params(rundir.open_(WORKDIR.value), None)
+  runs = [loaded]
+  if BASELINE.value:
+    runs.append(restore.params(rundir.open_(BASELINE.value), None))
+  named = {run.parts.config.arm: restore.embeddings(run) for run in runs}
+  tokenizer = loaded.run.tokenizer()
+  ids = [tokenizer.encode(text)[0] for text in TOKENS.value if text]
+  tokens = [(i, tokenizer.token_text(i)) for i in ids]
+  output = loaded.run.path / 'embeddings'
+  output.mkdir(parents=True, exist_ok=True)
+  curves = loaded.parts.config.model.embedder.curves(loaded.params['embedder'])
+  embeddings.draw(named, curves, output / 'embeddings.png')
+  figures = {arm: embeddings.figures_of(x_VD) for arm, x_VD in named.items()}
+  rundir.write_json(output / 'figures.json', figures)
+  print('\n'.join(embeddings.text(named, tokens, tokenizer.token_text)))
+  print(f'written: {output}')
 
 
 def _lines(facts: dict[str, Any], indent: str = '') -> list[str]:

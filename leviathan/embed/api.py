@@ -5,9 +5,11 @@ to the head by giving it through `table()`.
 """
 
 import dataclasses
+from typing import Any
 
 from flax import linen as nn
 import jax
+import numpy as np
 
 from leviathan import errors
 
@@ -23,6 +25,18 @@ class EmbedderConfig:
   ) -> 'Embedder':
     """The module for V tokens (a table has `padded_vocab_size` rows)."""
     raise NotImplementedError
+
+  def curves(self, params: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """One-dimensional functions that were learned, to be looked at.
+
+    Args:
+      params: the embedder's.
+
+    Returns:
+      Points u_P and values y_SNP, N functions for each of S heads; None where
+      the embedder has no such parts.
+    """
+    del params
 
 
 class Embedder(nn.Module):

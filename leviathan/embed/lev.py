@@ -14,6 +14,7 @@ import math
 from flax import linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from leviathan import errors
 from leviathan.embed import api
@@ -81,6 +82,13 @@ class LevConfig(api.EmbedderConfig):
     shapes = [s for s, _ in self.parameters(vocab_size, width).values()]
     return sum(map(math.prod, shapes))
 
+  def curves(self, params: Params) -> tuple[np.ndarray, np.ndarray]:
+    """See the base class: the splines of each head, C * R of them."""
+    u_P = np.linspace(0, 1, 8 * self.knots + 1, dtype=np.float32)
+    basis_PG = splines.basis(jnp.asarray(u_P), self.knots)
+    phi_SCRP = jnp.einsum('PG,SCGR->SCRP', basis_PG, params['splines_SCGR'])
+    return u_P, np.asarray(phi_SCRP).reshape(self.heads, -1, len(u_P))
+
 
 class Lev(api.Embedder):
   """The layer as a Linen module; the parameters are named as in lev_embed."""
@@ -119,6 +127,7 @@ def lev_embed(
   Raises:
     ConfigError: `implementation` is unknown.
   """
+  params = {name: jnp.asarray(value) for name, value in params.items()}
   return _implementation(implementation)(params, ids_T)
 
 

@@ -7,6 +7,11 @@
 3. The product's gradient by one factor is the product of the others, that is
    mode / phi_c: only `u` is kept for the backward pass and phi is recomputed.
    Factors that are exactly 0 are counted apart, so nothing divides by them.
+
+A product out of float32's range: too large is inf, and seen as a loss that is
+not finite; too small is 0 and so are its gradients, where the plain form may
+still find one. Factors start near 1, and 128 of them would have to average
+below 0.5 or above 2 for either.
 """
 
 from collections.abc import Mapping
@@ -98,7 +103,8 @@ def _forward(u_CST, splines_CSGR):
 def _backward(residuals, d_mode_STR):
   """Gradients by `u` and by the splines; phi is recomputed chunk by chunk."""
   u_CST, splines_CSGR, product_STR, zeros_STR = residuals
-  weighted_STR = d_mode_STR * product_STR
+  # No gradient arrives, none leaves: not 0 * inf where a zero hid an overflow.
+  weighted_STR = jnp.where(d_mode_STR == 0, 0, d_mode_STR * product_STR)
 
   def step(carry, chunk):
     u_kST, splines_kSGR = chunk

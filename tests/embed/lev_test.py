@@ -493,6 +493,12 @@ def test_what_overflows_is_infinite_and_so_is_seen():
   assert mode == np.inf and np.all(grads == np.inf)
 
 
+def test_where_no_gradient_arrives_none_leaves():
+  # Not 0 * inf: a zero hides the overflow, and the loss would look fine.
+  _, grads = product([0] + [3] * 127, cotangent=0.0)
+  np.testing.assert_array_equal(grads, np.zeros(128))
+
+
 def test_a_zero_among_what_overflows_is_still_zero():
   mode, grads = product([0] + [3] * 127)
   assert mode == 0

@@ -12,14 +12,6 @@ from leviathan.embed import splines
 KNOTS = (3, 5, 16)
 
 
-@pytest.fixture(autouse=True, scope='module')
-def in_haste():
-  # Compiling is most of the time of these tests.
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
-
-
 def grid(num_knots):
   """Coordinates with both ends, all knots and all midpoints among them."""
   steps = 8 * (num_knots - 1)

@@ -5,20 +5,11 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from leviathan.nn import attention
 
 B, L, D, H, K = 2, 6, 12, 3, 4
 POSITIONS = np.arange(L, dtype=np.int32)
-
-
-@pytest.fixture(autouse=True, scope='module')
-def in_haste():
-  # Compiling is most of the time of these tests.
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
 
 
 def draw(seed=0):
