@@ -12,6 +12,8 @@ from ml_collections import config_dict
 
 SEQ_LEN = 512  # tokens
 BATCH_SIZE = 512  # sequences
+# Tokens of gpt2, cl100k_base and o200k_base, the vocabularies of the paper.
+VOCABULARIES = {'gpt2': 50_257, 'cl100k': 100_277, 'o200k': 200_019}
 SCALES = {
   # Learning rates follow GPT-3's table (arXiv 2005.14165); budgets are the
   # paper's 20 tokens for each parameter of the tied model.
@@ -40,16 +42,34 @@ SCALES = {
 
 
 def get_config(scale: str) -> ml_collections.ConfigDict:
-  """The backbone at '200m', '400m', '1p2b' or 'smoke', with a table for it."""
+  """The backbone with a table for its input.
+
+  Args:
+    scale: '200m', '400m', '1p2b' or 'smoke', alone or with a vocabulary by
+      name, as '400m-gpt2'.
+
+  Returns:
+    The config; an arm's file sets its embedder and head.
+  """
+  scale, dash, vocabulary = scale.partition('-')
   if scale == 'smoke':
-    return _smoke()
-  if scale not in SCALES:
-    raise ValueError(
-      f'scale {scale!r} is unknown; choose one of {", ".join(SCALES)}, smoke'
-    )
-  sizes = dict(SCALES[scale])
-  budget = sizes.pop('tokens')
-  return _paper(**sizes, steps=round(budget / (BATCH_SIZE * SEQ_LEN)))
+    config = _smoke()
+  else:
+    sizes = dict(_choose('scale', scale, SCALES, 'smoke'))
+    budget = sizes.pop('tokens')
+    config = _paper(**sizes, steps=round(budget / (BATCH_SIZE * SEQ_LEN)))
+  if dash:
+    chosen = _choose('vocabulary', vocabulary, VOCABULARIES)
+    config.model.vocab_size = chosen
+  return config
+
+
+def _choose(kind, name, choices, *others):
+  """choices[name], or an error that lists what there is."""
+  if name not in choices:
+    known = ', '.join([*choices, *others])
+    raise ValueError(f'{kind} {name!r} is unknown; choose one of {known}')
+  return choices[name]
 
 
 def _paper(width, mlp_width, head_width, learning_rate, steps):
@@ -57,7 +77,7 @@ def _paper(width, mlp_width, head_width, learning_rate, steps):
   config.arm = 'base'  # a label for tables and pictures
 
   config.model = model = ml_collections.ConfigDict()
-  model.vocab_size = 200_019  # V: tokens of the tokenizer (o200k)
+  model.vocab_size = VOCABULARIES['o200k']  # V: tokens of the tokenizer
   model.width = width  # D
   model.layers = 16
   model.head_width = head_width  # K; D / K heads

@@ -29,6 +29,6 @@ def embedder(scale: str):
   embedder.knots = 16  # G
   embedder.rank = 64  # R
   embedder.implementation = 'auto'  # or reference, chunked
-  if scale == 'smoke':
+  if scale.startswith('smoke'):
     embedder.update(seed_width=64, heads=4, rank=32)
   return embedder

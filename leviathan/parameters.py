@@ -38,9 +38,11 @@ def count(
     vocab_size: V.
 
   Returns:
-    {'input', 'backbone', 'head', 'total', 'padding'}.
+    {'input', 'backbone', 'norms', 'head', 'total', 'padding'}; norms are those
+    of the backbone, which counts them too.
   """
-  counts = dict.fromkeys((*COMPONENTS.values(), 'total', 'padding'), 0)
+  names = ('input', 'backbone', 'norms', 'head', 'total', 'padding')
+  counts = {name: 0 for name in names}
   padding_rows = head.padded_rows(vocab_size) - vocab_size
   for path, shape in shapes_.items():
     component = COMPONENTS[path.split('/')[0]]
@@ -51,4 +53,6 @@ def count(
     counts[component] += size - padding
     counts['total'] += size - padding
     counts['padding'] += padding
+    if component == 'backbone' and path.endswith('norm/scale_D'):
+      counts['norms'] += size
   return counts

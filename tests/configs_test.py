@@ -66,17 +66,36 @@ def boxed(arm, scale):
   )['params']
 
 
+def initialisers(arm, scale):
+  """{path: how the parameter starts}, as the modules ask for it."""
+  config = experiment.read_config(section(arm, scale))
+  found = {}
+  param = nn.Module.param
+
+  def listen(module, name, init, *args, **settings):
+    found['/'.join((*module.path, name))] = init.description
+    return param(module, name, init, *args, **settings)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(nn.Module, 'param', listen)
+    ids_BL = np.zeros((1, 2), np.int32)
+    jax.eval_shape(config.model.make().init, jax.random.key(0), ids_BL)
+  return found
+
+
 def lines(arm, scale):
-  """A line a parameter: path, shape, type, logical axes."""
+  """A line a parameter: path, shape, type, logical axes, initialiser."""
+  starts = initialisers(arm, scale)
   found, _ = jax.tree_util.tree_flatten_with_path(
     boxed(arm, scale), is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned)
   )
-  return [
-    f'{jax.tree_util.keystr(path, simple=True, separator="/")} '
-    f'{"x".join(map(str, box.value.shape))} {box.value.dtype} '
-    f'{",".join(str(axis) for axis in box.names)}'
-    for path, box in sorted(found, key=lambda item: str(item[0]))
-  ]
+  rows = []
+  for path, box in sorted(found, key=lambda item: str(item[0])):
+    name = jax.tree_util.keystr(path, simple=True, separator='/')
+    shape = 'x'.join(map(str, box.value.shape))
+    axes = ','.join(map(str, box.names))
+    rows.append(f'{name} {shape} {box.value.dtype} {axes} {starts[name]}')
+  return rows
 
 
 @pytest.mark.parametrize('arm, scale', EACH)
@@ -107,6 +126,7 @@ def test_parameters_are_counted_as_in_the_paper(arm, scale):
   assert parameters.count(shapes, V) == {
     'input': layer if arm == 'lev' else table,
     'backbone': body,
+    'norms': (2 * 16 + 1) * width,
     'head': 0 if arm == 'tied' else table,
     'total': TOTALS[arm, scale],
     'padding': PADDING * width * (2 if arm == 'untied' else 1),

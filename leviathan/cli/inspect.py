@@ -76,11 +76,16 @@ def of_config(config: experiment.Config) -> dict[str, Any]:
   params = experiment.Experiment(config, mesh).abstract_state.params
   shapes = parameters.shapes(params)
   tokens = config.train.steps * config.data.batch_size * config.data.seq_len
+  vocab_size, width = config.model.vocab_size, config.model.width
+  counts: dict[str, Any] = dict(parameters.count(shapes, vocab_size))
+  embedder = config.model.embedder
+  if (budget := embedder.budget(vocab_size, width)) is not None:
+    counts['input_over_lev'] = counts['input'] / budget
   return {
     'arm': config.arm,
-    'parameters': parameters.count(shapes, config.model.vocab_size),
+    'parameters': counts,
     'arrays': shapes,
-    'vocab_size': config.model.vocab_size,
+    'vocab_size': vocab_size,
     'steps': config.train.steps,
     'tokens': tokens,
   }
@@ -144,7 +149,19 @@ def _embeddings() -> None:
   output.mkdir(parents=True, exist_ok=True)
   curves = loaded.parts.config.model.embedder.curves(loaded.params['embedder'])
   embeddings.draw(named, curves, output / 'embeddings.png')
-  figures = {arm: embeddings.figures_of(x_VD) for arm, x_VD in named.items()}
+  figures = {
+    arm: embeddings.figures_of(x_VD)
+    | {
+      'neighbours': {
+        text: [
+          (tokenizer.token_text(i), cosine)
+          for i, cosine in embeddings.neighbours(x_VD, token_id)
+        ]
+        for token_id, text in tokens
+      }
+    }
+    for arm, x_VD in named.items()
+  }
   rundir.write_json(output / 'figures.json', figures)
   print('\n'.join(embeddings.text(named, tokens, tokenizer.token_text)))
   print(f'written: {output}')

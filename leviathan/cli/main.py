@@ -1,6 +1,7 @@
 """`leviathan COMMAND --flags`: finds the command and reports its errors."""
 
 from collections.abc import Sequence
+import functools
 import importlib
 import sys
 import types
@@ -49,7 +50,7 @@ def execute(arguments: Sequence[str]) -> int:
     app.run(
       _no_arguments(command.main),
       argv=[f'leviathan {name}', *rest],
-      flags_parser=_parse,
+      flags_parser=functools.partial(_parse, command=command),
     )
   except errors.UserError as error:
     return _fail(error)
@@ -77,7 +78,7 @@ def _no_arguments(main):
   return checked
 
 
-def _parse(argv: Sequence[str]) -> list[str]:
+def _parse(argv: Sequence[str], command: types.ModuleType) -> list[str]:
   """absl's parsing, with every refusal as a ConfigError."""
   try:
     return flags.FLAGS(argv)
@@ -85,7 +86,9 @@ def _parse(argv: Sequence[str]) -> list[str]:
     name = error.flagname
     if name.startswith('config.'):
       raise errors.ConfigError(config_flag.explain(error, argv)) from error
-    known = [flag for flag in flags.FLAGS if len(flag) > 1]
+    defined = flags.FLAGS.flags_by_module_dict()
+    modules = (command.__name__, config_flag.__name__)
+    known = [flag.name for m in modules for flag in defined.get(m, [])]
     raise errors.ConfigError(
       f'--{name} is not a flag{config_lib.nearest(name, known)}'
     ) from error

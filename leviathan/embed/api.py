@@ -26,6 +26,10 @@ class EmbedderConfig:
     """The module for V tokens (a table has `padded_vocab_size` rows)."""
     raise NotImplementedError
 
+  def budget(self, vocab_size: int, width: int) -> int | None:
+    """How many parameters it is matched to; None where it is to none."""
+    del vocab_size, width
+
   def curves(self, params: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """One-dimensional functions that were learned, to be looked at.
 
