@@ -33,12 +33,13 @@ class CheckpointConfig:
 class Checkpoints:
   """The checkpoints of one run."""
 
-  def __init__(self, directory: epath.Path, keep: int = 1):
-    """Opens `<run>/checkpoints`, which the first save creates.
+  def __init__(self, directory: epath.Path, keep: int | None = None):
+    """Opens `<run>/checkpoints`.
 
     Args:
       directory: absolute path.
-      keep: how many of the latest to keep.
+      keep: how many of the latest to keep when saving; None only reads, and
+        leaves alone what a run that is going on is just writing.
     """
     self._directory = directory
     latest = ocp.training.preservation_policies.LatestN(keep)
@@ -46,7 +47,7 @@ class Checkpoints:
       directory,
       preservation_policy=latest,  # pyright: ignore[reportArgumentType]
       # What a killed save left behind would make the next one fail.
-      cleanup_tmp_directories=True,
+      cleanup_tmp_directories=keep is not None,
     )
 
   def latest(self) -> int | None:

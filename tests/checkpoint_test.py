@@ -113,6 +113,15 @@ def test_what_a_killed_save_left_does_not_stand_in_the_way(directory, state):
   assert checkpoint.Checkpoints(directory).steps() == [7]
 
 
+def test_reading_leaves_a_save_in_flight_alone(directory, state):
+  """Evaluating a run must not break the run that is going on."""
+  save(directory, state)
+  growing = directory / '9.orbax-checkpoint-tmp' / 'params'
+  growing.mkdir(parents=True)
+  assert checkpoint.Checkpoints(directory).steps() == [7]
+  assert growing.exists()
+
+
 def test_a_step_that_is_not_there_is_refused_with_those_that_are(
   directory, state, parts
 ):
