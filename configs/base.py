@@ -83,7 +83,9 @@ def _paper(width, mlp_width, head_width, learning_rate, steps):
   model.head_width = head_width  # K; D / K heads
   model.mlp_width = mlp_width  # F
   model.precision = 'bfloat16'  # compute type; parameters are float32
-  model.remat = 'dots'  # what is kept for the backward pass: none, dots, full
+  # Computed again in the backward pass: 'none'; all but matrix products
+  # ('dots'); all ('full').
+  model.remat = 'dots'
   model.embedder = ml_collections.ConfigDict({'name': 'table'})
   model.head = ml_collections.ConfigDict({'name': 'untied'})  # or tied
 

@@ -32,3 +32,13 @@ def embedder(scale: str):
   if scale.startswith('smoke'):
     embedder.update(seed_width=64, heads=4, rank=32)
   return embedder
+
+
+def rival(arm: str, scale: str):
+  """The config of an arm whose input is matched to this one's."""
+  config = base.get_config(scale)
+  config.arm = arm
+  config.model.embedder = ml_collections.ConfigDict(
+    {'name': arm, 'matched_to': embedder(scale)}
+  )
+  return config

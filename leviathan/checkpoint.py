@@ -42,6 +42,8 @@ class Checkpoints:
         leaves alone what a run that is going on is just writing.
     """
     self._directory = directory
+    # Evaluation does without the optimizer, so a reader asks for less.
+    self._items = ('params',) if keep is None else ('params', 'opt_state')
     latest = ocp.training.preservation_policies.LatestN(keep)
     self._orbax = ocp.training.Checkpointer(
       directory,
@@ -55,8 +57,17 @@ class Checkpoints:
     return max(self.steps(), default=None)
 
   def steps(self) -> list[int]:
-    """All steps that can be restored, in order."""
-    return sorted(c.step for c in self._orbax.checkpoints)
+    """All steps that can be restored, in order.
+
+    Orbax lists every folder whose name is a step. One that is empty, or was
+    copied in part, is passed over and left alone.
+    """
+    found = (c.step for c in self._orbax.checkpoints)
+    return sorted(step for step in found if self._is_whole(step))
+
+  def _is_whole(self, step: int) -> bool:
+    items = (self._directory / str(step) / item for item in self._items)
+    return all((item / '_METADATA').exists() for item in items)
 
   def save(self, state: state_lib.State, manifest: dict[str, Any]) -> None:
     """Starts a save of `state`, first waiting for the one before it.
@@ -79,8 +90,9 @@ class Checkpoints:
       )
     if started is None:
       raise errors.CheckpointError(
-        f'{self._directory}: saving step {step} was declined; the latest '
-        f'step there is {self.latest()}'
+        f'{self._directory}: saving step {step} was declined; the folders '
+        f'there are {sorted(c.step for c in self._orbax.checkpoints)}, remove '
+        'those after it'
       )
 
   def wait(self) -> None:

@@ -29,7 +29,7 @@ def evaluate(loaded: restore.Restored, directory: str) -> dict[str, Any]:
       f'{loaded.run.tokenizer_dir}'
     )
   bin_V = frequency.bin_of_token(loaded.run.unigram_counts())
-  score = loaded.parts.scorer()
+  score = loaded.parts.scorer
   sums = score(loaded.params, loaded.parts.eval_batches(dataset), bin_V)
   common = {
     'dataset_fingerprint': found.fingerprint,

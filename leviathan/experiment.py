@@ -64,10 +64,17 @@ class EvaluateConfig:
   datasets: tuple[str, ...]  # NAME=DIRECTORY
 
   def __post_init__(self):
-    for entry in self.datasets:
+    _check_interval('evaluate', self.interval)
+    names = [entry.partition('=')[0] for entry in self.datasets]
+    for name, entry in zip(names, self.datasets, strict=True):
       if not all(entry.partition('=')):
         raise errors.ConfigError(
           f'config.evaluate.datasets: {entry!r} is not NAME=DIRECTORY'
+        )
+      if names.count(name) > 1:
+        raise errors.ConfigError(
+          f'config.evaluate.datasets: the name {name!r} stands twice; give '
+          'each dataset its own'
         )
 
   def directories(self) -> dict[str, str]:
@@ -80,6 +87,16 @@ class LogConfig:
   """How often a progress line is printed."""
 
   interval: int  # steps
+
+  def __post_init__(self):
+    _check_interval('log', self.interval)
+
+
+def _check_interval(section: str, interval: int) -> None:
+  if interval < 1:
+    raise errors.ConfigError(
+      f'config.{section}.interval={interval}; give 1 or more steps'
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -168,8 +185,9 @@ class Experiment:
       self.model, self.optimizer, self.config.optimizer.schedule()
     )
 
+  @functools.cached_property
   def scorer(self) -> score.Scorer:
-    """See `eval.score`."""
+    """See `eval.score`; compiled once for all datasets."""
     return score.make(self.model, self.mesh)
 
   def train_batches(

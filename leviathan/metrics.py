@@ -13,6 +13,7 @@ from typing import NamedTuple
 from etils import epath
 
 from leviathan import arrays
+from leviathan import errors
 
 
 class Sums(NamedTuple):
@@ -41,6 +42,10 @@ class Writer:
   def __init__(self, path: epath.Path, resumed_step: int):
     """Opens the file for the steps after `resumed_step`."""
     rows = [r for r in read(path) if r['step'] <= resumed_step]
+    if path.exists() and not resumed_step:
+      # No checkpoint was found, so all steps run again. If it was only mislaid,
+      # the rows are still there.
+      path.rename(path.with_name('metrics.before.jsonl'))
     scratch = path.with_name(path.name + '.tmp')
     scratch.write_text(''.join(_line(row) for row in rows))
     scratch.replace(path)
@@ -61,13 +66,21 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def read(path: epath.Path) -> list[dict[str, Any]]:
-  """The rows of a `metrics.jsonl`, without a last line that was cut short."""
+  """The rows of a `metrics.jsonl`, without a last line that was cut short.
+
+  Raises:
+    CheckpointError: another line is not JSON.
+  """
   if not path.exists():
     return []
   rows = []
-  for line in path.read_text().splitlines():
+  lines = path.read_text().splitlines()
+  for number, line in enumerate(lines, start=1):
     try:
       rows.append(json.loads(line))
-    except json.JSONDecodeError:
-      break
+    except json.JSONDecodeError as e:
+      if number < len(lines):
+        raise errors.CheckpointError(
+          f'{path}:{number} is not JSON ({e}); mend or remove the line'
+        ) from e
   return rows

@@ -47,6 +47,7 @@ def params(run: rundir.RunDir, step: int | None) -> Restored:
       evaluate=dataclasses.replace(config.evaluate, batch_size=batch_size),
     )
   )
+  rundir.check_step(run, checkpoints, step)
   abstract = parts.abstract_state.params
   return Restored(run, parts, checkpoints.restore_params(step, abstract), step)
 

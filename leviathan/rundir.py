@@ -71,7 +71,7 @@ class RunDir:
     Raises:
       CheckpointError: there is no run here.
     """
-    return _read_json(self.config_file)
+    return read_json(self.config_file)
 
   def manifest(self) -> dict[str, Any]:
     """What identifies the run.
@@ -79,7 +79,7 @@ class RunDir:
     Raises:
       CheckpointError: there is no run here.
     """
-    return _read_json(self.manifest_file)
+    return read_json(self.manifest_file)
 
   def tokenizer(self) -> tokenizer_lib.Tokenizer:
     """The run's own copy of its tokenizer."""
@@ -121,7 +121,7 @@ def open_(workdir: str) -> RunDir:
   return RunDir(path, step)
 
 
-def _read_json(path: epath.Path) -> dict[str, Any]:
+def read_json(path: epath.Path) -> dict[str, Any]:
   """The object in a file of a run."""
   if not path.exists():
     beside = []
@@ -163,6 +163,11 @@ def claim(
   Raises:
     CheckpointError: the directory belongs to another run; nothing is changed.
   """
+  if '://' in str(run.path):
+    raise errors.CheckpointError(
+      f'{run.path} is in a bucket, where metrics cannot be appended to yet; '
+      'give a --workdir on a disk or a mount'
+    )
   ours = _identity(config, manifest)
   notes = []
   if run.config_file.exists():
@@ -176,12 +181,27 @@ def claim(
       f'{run.path} holds checkpoints/ but no config.json; give another '
       '--workdir'
     )
-  run.tokenizer_dir.mkdir(parents=True, exist_ok=True)
-  dataset.tokenizer().save(run.tokenizer_dir)
-  np.save(run.tokenizer_dir / records.COUNTS_FILE, dataset.unigram_counts())
+  else:
+    run.tokenizer_dir.mkdir(parents=True, exist_ok=True)
+    dataset.tokenizer().save(run.tokenizer_dir)
+    np.save(run.tokenizer_dir / records.COUNTS_FILE, dataset.unigram_counts())
   write_json(run.manifest_file, manifest)
   write_json(run.config_file, config)
   return notes
+
+
+def check_step(
+  run: RunDir, checkpoints: checkpoint.Checkpoints, step: int
+) -> None:
+  """Raises CheckpointError if a checkpoint is not of this run."""
+  theirs = _identity({}, checkpoints.manifest(step))
+  ours = _identity({}, run.manifest())
+  for field, (old, new) in config_lib.differences(theirs, ours).items():
+    if not field.startswith(FREE):
+      raise errors.CheckpointError(
+        f'{run.checkpoint_dir / str(step)} is of another run ({field}: '
+        f'{old!r} there, {new!r} in run.json); restore the folder or remove it'
+      )
 
 
 def _identity(
@@ -201,7 +221,13 @@ def _foreign(run: RunDir, theirs: dict, ours: dict) -> str:
   ]
   # A changed size changes many parameters' shapes; the config says it once.
   brief = [c for c in changed if not c.startswith('manifest.parameters')]
+  remedy = 'give another --workdir or the same config'
+  if any(c.startswith('config.optimizer.horizon') for c in changed):
+    horizon = theirs['config.optimizer.horizon']
+    remedy += (
+      f'; to train on after the cosine, add --config.optimizer.{horizon=}'
+    )
   return (
     f'{run.path} belongs to another run ({"; ".join(brief or changed)}); '
-    'give another --workdir or the same config'
+    f'{remedy}'
   )

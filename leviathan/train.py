@@ -52,6 +52,7 @@ def train(
   )
   start = checkpoints.latest() or 0
   if start:
+    rundir.check_step(run, checkpoints, start)
     state = checkpoints.restore(start, parts.abstract_state)
     say(f'resumed from step {start} of {run.checkpoint_dir}')
     if start >= config.train.steps:
@@ -72,8 +73,8 @@ def train(
       say=say,
     )
   finally:
-    checkpoints.close()
     writer.close()
+    checkpoints.close()
 
 
 def evaluator(parts: experiment.Experiment) -> Evaluate:
@@ -85,7 +86,7 @@ def evaluator(parts: experiment.Experiment) -> Evaluate:
   }
   for dataset in datasets.values():
     parts.eval_batches(dataset)  # Refuses before training starts.
-  scorer = parts.scorer()
+  scorer = parts.scorer
   one_class_V = np.zeros(config.model.vocab_size, np.int32)
 
   def evaluate(params):

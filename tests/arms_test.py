@@ -31,9 +31,10 @@ def runs(tiny, tmp_path_factory):
 
 @pytest.mark.parametrize('arm', ARMS)
 def test_an_arm_learns(runs, arm):
-  losses = [row['nats_per_token'] for row in runs[arm]]
-  assert len(losses) == 201
-  assert losses[-1] < losses[0] - 1
+  rows = [row for row in runs[arm] if row['split'] == 'train']
+  losses = [row['nats_per_token'] for row in rows]
+  assert len(losses) == 200
+  assert sum(losses[-10:]) / 10 < losses[0] - 1
 
 
 @pytest.mark.parametrize('arm', ARMS[1:])

@@ -138,17 +138,22 @@ def test_another_shape_is_refused_with_the_cause(directory, state, tiny):
   assert '\n' not in str(caught.value)
 
 
-def test_a_step_below_the_latest_is_saved_or_refused_never_dropped(
-  directory, state
+@pytest.mark.parametrize('damage', ['empty', 'no optimizer'])
+def test_a_folder_that_is_not_whole_is_passed_over_and_left(
+  directory, state, damage
 ):
-  save(directory, state, keep=9)
-  checkpoints = checkpoint.Checkpoints(directory, keep=9)
-  try:
-    checkpoints.save(state.replace(step=jax.numpy.int32(3)), MANIFEST)
-    checkpoints.close()
-  except errors.CheckpointError:
-    return
-  assert 3 in checkpoint.Checkpoints(directory).steps()
+  """A later one, so that it would be the latest."""
+  save(directory, state)
+  later = directory / '9'
+  later.mkdir()
+  if damage == 'no optimizer':
+    shutil.copytree(directory / '7' / 'params', later / 'params')
+  checkpoints = checkpoint.Checkpoints(directory, keep=5)
+  assert checkpoints.latest() == 7
+  assert later.exists()
+  # Parameters alone are enough to evaluate.
+  readable = [7] if damage == 'empty' else [7, 9]
+  assert checkpoint.Checkpoints(directory).steps() == readable
 
 
 def test_the_restored_optimizer_goes_on_from_its_own_count(directory, parts):

@@ -6,6 +6,7 @@ import math
 from etils import epath
 import pytest
 
+from leviathan import errors
 from leviathan import metrics
 
 
@@ -47,10 +48,19 @@ def test_a_line_cut_short_by_a_kill_is_dropped(path):
   assert metrics.read(path) == [row(1), row(2)]
 
 
-def test_a_fresh_run_starts_an_empty_file(path):
+def test_without_a_checkpoint_the_rows_start_anew_and_the_old_are_kept(path):
   path.write_text(json.dumps(row(1)) + '\n')
   metrics.Writer(path, 0).close()
   assert metrics.read(path) == []
+  assert metrics.read(path.with_name('metrics.before.jsonl')) == [row(1)]
+
+
+def test_damage_before_the_last_line_is_refused_with_its_number(path):
+  path.write_text(f'{json.dumps(row(1))}\noops\n{json.dumps(row(3))}\n')
+  before = path.read_text()
+  with pytest.raises(errors.CheckpointError, match=r'metrics\.jsonl:2 '):
+    metrics.Writer(path, 3)
+  assert path.read_text() == before
 
 
 def test_perplexity_is_the_exponential_of_the_mean():

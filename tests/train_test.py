@@ -18,6 +18,7 @@ from leviathan import metrics
 from leviathan import rundir
 from leviathan import train
 
+ARMS = ('tied', 'untied', 'lev', 'albert', 'flat_mlp', 'factorized_mlp')
 EXACT = ('step', 'split', 'tokens', 'nats_per_token', 'grad_norm')
 
 
@@ -134,13 +135,14 @@ def test_kill_9_and_start_again(command, whole, tmp_path, seconds):
   time.sleep(seconds)
   process.send_signal(signal.SIGKILL)
   process.communicate()
+  assert process.returncode == -signal.SIGKILL, 'it had already ended'
   finish(command(tmp_path))
   rows = exact(metrics.read(rundir.open_(str(tmp_path)).metrics_file))
   assert rows == whole
   assert len(rows) == 40 + 4
 
 
-@pytest.mark.parametrize('arm', ['lev', 'tied', 'untied'])
+@pytest.mark.parametrize('arm', ARMS)
 def test_losses_do_not_depend_on_the_mesh(tiny, tmp_path, arm):
   config = tiny.config(arm, train__steps=4, checkpoint__interval=4)
   one, *others = [

@@ -13,11 +13,8 @@ from leviathan import errors
 from leviathan import evaluate
 from leviathan import restore
 from leviathan import rundir
+from leviathan.cli import run_flags
 
-WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'The run, its checkpoints/ or one step.', required=True
-)
-STEP = flags.DEFINE_integer('step', None, 'Checkpoint; the latest by default.')
 TASKS = flags.DEFINE_list(
   'tasks', list(evaluate.TASKS), f'Of {", ".join(evaluate.TASKS)}.'
 )
@@ -35,7 +32,9 @@ def main(argv) -> None:
         f'--tasks: {name!r} is not a task'
         f'{config_lib.nearest(name, evaluate.TASKS)}'
       )
-  loaded = restore.params(rundir.open_(WORKDIR.value), STEP.value)
+  loaded = restore.params(
+    rundir.open_(run_flags.WORKDIR.value), run_flags.STEP.value
+  )
   directories = loaded.parts.config.evaluate.directories()
   if DATA.value:
     directories = {epath.Path(DATA.value).name: DATA.value}
@@ -48,7 +47,11 @@ def main(argv) -> None:
   for task in TASKS.value:
     figures = {name: result[task] for name, result in results.items()}
     document = {'task': task, 'step': loaded.step, 'arm': arm}
-    rundir.write_json(output / f'{task}.json', document | {'datasets': figures})
+    # What was evaluated before, on other data, stays.
+    file = output / f'{task}.json'
+    before = rundir.read_json(file)['datasets'] if file.exists() else {}
+    document['datasets'] = before | figures
+    rundir.write_json(file, document)
     for name, row in figures.items():
       title = f'{arm}, step {loaded.step}, {name}'
       print(evaluate.TEXTS[task](title, row))

@@ -13,11 +13,8 @@ from leviathan import prng
 from leviathan import restore
 from leviathan import rundir
 from leviathan import sampling
+from leviathan.cli import run_flags
 
-WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'The run, its checkpoints/ or one step.', required=True
-)
-STEP = flags.DEFINE_integer('step', None, 'Checkpoint; the latest by default.')
 PROMPT = flags.DEFINE_string('prompt', '', 'Text to go on from.')
 MAX_TOKENS = flags.DEFINE_integer(
   'max_tokens',
@@ -38,7 +35,9 @@ SEED = flags.DEFINE_integer('seed', 0, 'Of the sampling.')
 def main(argv) -> None:
   """Runs the command."""
   del argv
-  loaded = restore.params(rundir.open_(WORKDIR.value), STEP.value)
+  loaded = restore.params(
+    rundir.open_(run_flags.WORKDIR.value), run_flags.STEP.value
+  )
   tokenizer = loaded.run.tokenizer()
   # Documents follow an end-of-sequence token in training, so a prompt does.
   prompt = [tokenizer.eos_id, *tokenizer.encode(PROMPT.value)]

@@ -12,6 +12,7 @@ from typing import Any
 from absl import flags
 import jax
 
+from leviathan import checkpoint
 from leviathan import errors
 from leviathan import experiment
 from leviathan import metrics
@@ -36,10 +37,10 @@ EMBEDDINGS = flags.DEFINE_bool(
 BASELINE = flags.DEFINE_string(
   'baseline', None, 'With --embeddings: a run to set beside it.'
 )
-TOKENS = flags.DEFINE_list(
-  'tokens',
+TOKEN = flags.DEFINE_multi_string(
+  'token',
   ['def', ' the', 'import', '0', '(', 'self'],
-  'With --embeddings: texts whose first token is looked up.',
+  'With --embeddings: a text whose first token is looked up; may be repeated.',
 )
 JSON = flags.DEFINE_bool('json', False, 'Print JSON.')
 
@@ -52,13 +53,18 @@ def main(argv) -> None:
     raise errors.ConfigError(
       f'{len(given)} of --config, --dataset, --workdir are given; give one'
     )
-  if EMBEDDINGS.value:
-    _embeddings()
-    return
+  if BASELINE.value is not None and not EMBEDDINGS.value:
+    raise errors.ConfigError('--baseline goes with --embeddings; give both')
+  if EMBEDDINGS.value and WORKDIR.value is None:
+    raise errors.ConfigError('--embeddings needs --workdir of a run')
   if DATASET.value is not None:
     facts = of_dataset(DATASET.value)
   elif WORKDIR.value is not None:
-    facts = of_run(rundir.open_(WORKDIR.value))
+    run = rundir.open_(WORKDIR.value)
+    if EMBEDDINGS.value:
+      facts = of_embeddings(run, BASELINE.value)
+    else:
+      facts = of_run(run)
   else:
     facts = of_config(experiment.read_config(config_flag.read(CONFIG)))
   if JSON.value:
@@ -128,49 +134,57 @@ def of_run(run: rundir.RunDir) -> dict[str, Any]:
     'dataset_fingerprint': manifest['dataset_fingerprint'],
     'versions': manifest['versions'],
     'steps': config['train']['steps'],
-    'checkpoints': run.checkpoints().steps(),
+    'checkpoints': checkpoint.Checkpoints(run.checkpoint_dir).steps(),
     'latest': latest,
   }
 
 
-def _embeddings() -> None:
-  """Writes and prints what the input embedding of a run looks like."""
-  if WORKDIR.value is None:
-    raise errors.ConfigError('--embeddings needs --workdir of a run')
-  loaded = restore.params(rundir.open_(WORKDIR.value), None)
-  runs = [loaded]
-  if BASELINE.value:
-    runs.append(restore.params(rundir.open_(BASELINE.value), None))
-  named = {run.parts.config.arm: restore.embeddings(run) for run in runs}
-  tokenizer = loaded.run.tokenizer()
-  ids = [tokenizer.encode(text)[0] for text in TOKENS.value if text]
-  tokens = [(i, tokenizer.token_text(i)) for i in ids]
-  output = loaded.run.path / 'embeddings'
-  output.mkdir(parents=True, exist_ok=True)
-  curves = loaded.parts.config.model.embedder.curves(loaded.params['embedder'])
-  embeddings.draw(named, curves, output / 'embeddings.png')
-  figures = {
-    arm: embeddings.figures_of(x_VD)
-    | {
-      'neighbours': {
-        text: [
-          (tokenizer.token_text(i), cosine)
-          for i, cosine in embeddings.neighbours(x_VD, token_id)
-        ]
-        for token_id, text in tokens
-      }
-    }
-    for arm, x_VD in named.items()
+def of_embeddings(run: rundir.RunDir, baseline: str | None) -> dict[str, Any]:
+  """What the input of a run has learned; also writes it beside the run."""
+  loaded = [restore.params(run, None)]
+  if baseline is not None:
+    loaded.append(restore.params(rundir.open_(baseline), None))
+    ours, theirs = (r.run.manifest()['tokenizer']['sha256'] for r in loaded)
+    if ours != theirs:
+      raise errors.ConfigError(
+        f'--baseline={baseline} has another tokenizer (sha256 {theirs[:12]}) '
+        f'than {run.path} ({ours[:12]}); give a run on the same data'
+      )
+  # Two runs of one arm are told apart by their directories.
+  named = {
+    f'{r.parts.config.arm} ({r.run.path.name})': restore.embeddings(r)
+    for r in loaded
   }
+  tokenizer = run.tokenizer()
+  tokens = {
+    tokenizer.token_text(i): i
+    for i in (tokenizer.encode(text)[0] for text in TOKEN.value if text)
+  }
+  figures: dict[str, dict[str, Any]] = {}
+  for label, x_VD in named.items():
+    figures[label] = embeddings.figures_of(x_VD)
+    figures[label]['neighbours'] = {
+      text: [
+        [tokenizer.token_text(i), cosine]
+        for i, cosine in embeddings.neighbours(x_VD, token_id)
+      ]
+      for text, token_id in tokens.items()
+    }
+  output = run.path / 'embeddings'
   rundir.write_json(output / 'figures.json', figures)
-  print('\n'.join(embeddings.text(named, tokens, tokenizer.token_text)))
-  print(f'written: {output}')
+  config, params = loaded[0].parts.config, loaded[0].params
+  curves = config.model.embedder.curves(params['embedder'])
+  spectra = {label: f['spectrum'] for label, f in figures.items()}
+  embeddings.draw(named, spectra, curves, output / 'embeddings.png')
+  return figures
 
 
 def _lines(facts: dict[str, Any], indent: str = '') -> list[str]:
   """'name: value' lines, sections indented."""
   lines = []
   for name, value in facts.items():
+    if isinstance(value, list) and len(value) > 64:
+      continue  # A spectrum is for --json and the picture.
     if isinstance(value, dict):
       lines.append(f'{indent}{name}:')
       lines += _lines(value, indent + '  ') or [f'{indent}  none']

@@ -1,7 +1,6 @@
 """`leviathan COMMAND --flags`: finds the command and reports its errors."""
 
 from collections.abc import Sequence
-import functools
 import importlib
 import sys
 import types
@@ -50,7 +49,7 @@ def execute(arguments: Sequence[str]) -> int:
     app.run(
       _no_arguments(command.main),
       argv=[f'leviathan {name}', *rest],
-      flags_parser=functools.partial(_parse, command=command),
+      flags_parser=_parse,
     )
   except errors.UserError as error:
     return _fail(error)
@@ -78,7 +77,7 @@ def _no_arguments(main):
   return checked
 
 
-def _parse(argv: Sequence[str], command: types.ModuleType) -> list[str]:
+def _parse(argv: Sequence[str]) -> list[str]:
   """absl's parsing, with every refusal as a ConfigError."""
   try:
     return flags.FLAGS(argv)
@@ -87,8 +86,7 @@ def _parse(argv: Sequence[str], command: types.ModuleType) -> list[str]:
     if name.startswith('config.'):
       raise errors.ConfigError(config_flag.explain(error, argv)) from error
     defined = flags.FLAGS.flags_by_module_dict()
-    modules = (command.__name__, config_flag.__name__)
-    known = [flag.name for m in modules for flag in defined.get(m, [])]
+    known = [flag.name for m in _flag_modules() for flag in defined[m]]
     raise errors.ConfigError(
       f'--{name} is not a flag{config_lib.nearest(name, known)}'
     ) from error
@@ -98,9 +96,17 @@ def _parse(argv: Sequence[str], command: types.ModuleType) -> list[str]:
 
 def _help(command: types.ModuleType) -> str:
   """What a command does, an example, and its flags."""
-  modules = [m for m in (command, config_flag) if flags.FLAGS.module_help(m)]
-  parts = [command.__doc__ or '', *map(flags.FLAGS.module_help, modules)]
+  parts = [
+    command.__doc__ or '',
+    *map(flags.FLAGS.module_help, _flag_modules()),
+  ]
   return '\n'.join(parts)
+
+
+def _flag_modules() -> list[str]:
+  """Modules of ours that define flags: the command's, and what it shares."""
+  defined = flags.FLAGS.flags_by_module_dict()
+  return [name for name in defined if name.startswith('leviathan.cli')]
 
 
 def _fail(error: errors.UserError) -> int:

@@ -17,32 +17,12 @@ from etils import epath
 import tqdm
 
 from leviathan import errors
+from leviathan.cli import text_flags
 from leviathan.data import outputs
 from leviathan.data import records
 from leviathan.data import text
 from leviathan.data import tokenizer as tokenizers
 
-# Other commands define some of these too, and tests import several commands.
-_INPUT = flags.DEFINE_string(
-  'input',
-  None,
-  'Files or globs, joined by commas.',
-  required=True,
-  allow_override=True,
-)
-_OUTPUT = flags.DEFINE_string(
-  'output',
-  None,
-  'Directory to make.',
-  required=True,
-  allow_override=True,
-)
-_TEXT_KEY = flags.DEFINE_string(
-  'text_key',
-  'text',
-  'Key of the text in JSON lines.',
-  allow_override=True,
-)
 _TOKENIZER = flags.DEFINE_string(
   'tokenizer', None, 'KIND:FILE, as spm:FILE.model.', required=True
 )
@@ -59,11 +39,11 @@ def main(argv: Sequence[str]) -> None:
   """Writes the datasets and prints a line for each."""
   del argv
   manifests = prepare(
-    pattern=_INPUT.value,
+    pattern=text_flags.INPUT.value,
     tokenizer_spec=_TOKENIZER.value,
-    output=epath.Path(_OUTPUT.value).expanduser(),
+    output=epath.Path(text_flags.OUTPUT.value).expanduser(),
     seq_len=_SEQ_LEN.value,
-    text_key=_TEXT_KEY.value,
+    text_key=text_flags.TEXT_KEY.value,
     validation_fraction=_VALIDATION_FRACTION.value,
   )
   for path, manifest in manifests.items():

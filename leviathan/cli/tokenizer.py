@@ -12,30 +12,10 @@ from collections.abc import Sequence
 from absl import flags
 from etils import epath
 
+from leviathan.cli import text_flags
 from leviathan.data import text
 from leviathan.data import tokenizer as tokenizers
 
-# Other commands define some of these too, and tests import several commands.
-_INPUT = flags.DEFINE_string(
-  'input',
-  None,
-  'Files or globs, joined by commas.',
-  required=True,
-  allow_override=True,
-)
-_OUTPUT = flags.DEFINE_string(
-  'output',
-  None,
-  'Directory to make.',
-  required=True,
-  allow_override=True,
-)
-_TEXT_KEY = flags.DEFINE_string(
-  'text_key',
-  'text',
-  'Key of the text in JSON lines.',
-  allow_override=True,
-)
 _VOCAB_SIZE = flags.DEFINE_integer(
   'vocab_size',
   None,
@@ -49,7 +29,10 @@ def main(argv: Sequence[str]) -> None:
   """Trains, and prints V, the documents, the round trip and the path."""
   del argv
   path, documents, size = train(
-    _INPUT.value, _TEXT_KEY.value, _VOCAB_SIZE.value, _OUTPUT.value
+    text_flags.INPUT.value,
+    text_flags.TEXT_KEY.value,
+    _VOCAB_SIZE.value,
+    text_flags.OUTPUT.value,
   )
   checked = min(size, tokenizers.CHECKED_BYTES)
   print(

@@ -5,6 +5,7 @@ leviathan train --config=configs/lev.py:smoke --workdir=runs/lev
 
 from absl import flags
 
+from leviathan import errors
 from leviathan import experiment
 from leviathan import parameters
 from leviathan import rundir
@@ -34,5 +35,10 @@ def main(argv) -> None:
     flush=True,
   )
   run = rundir.open_(WORKDIR.value)
+  if run.step is not None:
+    raise errors.ConfigError(
+      f'--workdir={WORKDIR.value} is one step; a run goes on from its latest, '
+      f'give {run.path}'
+    )
   train.train(parts, run, say=lambda line: print(line, flush=True))
   print(f'done: {run.path}')

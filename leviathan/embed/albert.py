@@ -39,7 +39,7 @@ class Albert(api.Embedder):
     out_ED = self.param(
       'out_ED',
       # A table's scale for the product: 0.02 in, 0.02 out.
-      initializers.normal((None, 'embed'), self.inner**-0.5),
+      initializers.normal((None, None), self.inner**-0.5),
       (self.inner, self.width),
       jnp.float32,
     )

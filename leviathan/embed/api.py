@@ -37,7 +37,7 @@ class EmbedderConfig:
       params: the embedder's.
 
     Returns:
-      Points u_P and values y_SNP, N functions for each of S heads; None where
+      Points u_P and values y_SQP, Q functions for each of S heads; None where
       the embedder has no such parts.
     """
     del params

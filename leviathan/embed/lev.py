@@ -41,11 +41,16 @@ class LevConfig(api.EmbedderConfig):
     for name in ('num_digits', 'seed_width', 'heads', 'rank'):
       if getattr(self, name) < 1:
         raise errors.ConfigError(
-          f'config.model.embedder.{name}={getattr(self, name)}; give 1 or more'
+          f'config.model.embedder: {name}={getattr(self, name)}; give 1 or more'
         )
+    if self.num_digits > 16:
+      raise errors.ConfigError(
+        f'config.model.embedder: num_digits={self.num_digits}; give 16 or '
+        'fewer, 3 is usual'
+      )
     if self.knots < 3:
       raise errors.ConfigError(
-        f'config.model.embedder.knots={self.knots}; a quadratic spline needs '
+        f'config.model.embedder: knots={self.knots}; a quadratic spline needs '
         '3 or more'
       )
     _implementation(self.implementation)

@@ -23,16 +23,18 @@ import jax.numpy as jnp
 from leviathan.embed import digits
 from leviathan.embed import splines
 
+# Said at each product: a context is forgotten where a pass is traced later.
+_einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
+
 CHUNK = 16  # coordinates at a time; more is no faster and holds more memory
 
 
 def embed(params: Mapping[str, jax.Array], ids_T: jax.Array) -> jax.Array:
   """See `lev.lev_embed`."""
-  with jax.default_matmul_precision('highest'):
-    u_CST = jnp.transpose(_coordinates_of_ids(params, ids_T), (2, 0, 1))
-    splines_CSGR = jnp.swapaxes(params['splines_SCGR'], 0, 1)
-    mode_STR = spline_product(u_CST, splines_CSGR)
-    return jnp.einsum('STR,SRD->TD', mode_STR, params['out_SRD'])
+  u_CST = jnp.transpose(_coordinates_of_ids(params, ids_T), (2, 0, 1))
+  splines_CSGR = jnp.swapaxes(params['splines_SCGR'], 0, 1)
+  mode_STR = spline_product(u_CST, splines_CSGR)
+  return _einsum('STR,SRD->TD', mode_STR, params['out_SRD'])
 
 
 def _coordinates_of_ids(
@@ -40,7 +42,7 @@ def _coordinates_of_ids(
 ) -> jax.Array:
   """u_STC from the projected codebooks."""
   num_digits, base, _ = params['codebooks_JNC'].shape
-  rows_SJNC = jnp.einsum(
+  rows_SJNC = _einsum(
     'JNC,SCE->SJNE', params['codebooks_JNC'], params['seed_SCC']
   )
   a_STC = functools.reduce(
@@ -64,7 +66,7 @@ def spline_product(u_CST: jax.Array, splines_CSGR: jax.Array) -> jax.Array:
 def _phi(u_kST: jax.Array, splines_kSGR: jax.Array) -> jax.Array:
   """Spline values at a chunk's coordinates, phi_kSTR."""
   basis_kSTG = splines.basis(u_kST, splines_kSGR.shape[2])
-  return jnp.einsum('kSTG,kSGR->kSTR', basis_kSTG, splines_kSGR)
+  return _einsum('kSTG,kSGR->kSTR', basis_kSTG, splines_kSGR)
 
 
 def _chunks(x_C: jax.Array, fill: float) -> jax.Array:
@@ -112,7 +114,7 @@ def _backward(residuals, d_mode_STR):
     basis_kSTG, basis_vjp = jax.vjp(
       functools.partial(splines.basis, num_knots=num_knots), u_kST
     )
-    phi_kSTR = jnp.einsum('kSTG,kSGR->kSTR', basis_kSTG, splines_kSGR)
+    phi_kSTR = _einsum('kSTG,kSGR->kSTR', basis_kSTG, splines_kSGR)
     # The others' product: all of it over phi_c where none is 0; where one is,
     # it counts for that one alone; where two are, for none.
     is_zero_kSTR = phi_kSTR == 0
@@ -120,14 +122,13 @@ def _backward(residuals, d_mode_STR):
     d_phi_kSTR = jnp.where(
       others == 0, weighted_STR / jnp.where(is_zero_kSTR, 1, phi_kSTR), 0
     )
-    d_splines_kSGR = jnp.einsum('kSTG,kSTR->kSGR', basis_kSTG, d_phi_kSTR)
-    d_basis_kSTG = jnp.einsum('kSTR,kSGR->kSTG', d_phi_kSTR, splines_kSGR)
+    d_splines_kSGR = _einsum('kSTG,kSTR->kSGR', basis_kSTG, d_phi_kSTR)
+    d_basis_kSTG = _einsum('kSTR,kSGR->kSTG', d_phi_kSTR, splines_kSGR)
     (d_u_kST,) = basis_vjp(d_basis_kSTG)
     return carry, (d_u_kST, d_splines_kSGR)
 
   chunks = (_chunks(u_CST, 0.5), _chunks(splines_CSGR, 1.0))
-  with jax.default_matmul_precision('highest'):
-    _, (d_u, d_splines) = jax.lax.scan(step, None, chunks)
+  _, (d_u, d_splines) = jax.lax.scan(step, None, chunks)
   C = u_CST.shape[0]
   return (
     d_u.reshape(-1, *u_CST.shape[1:])[:C],

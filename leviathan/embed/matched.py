@@ -19,6 +19,7 @@ from leviathan.embed import lev
 from leviathan.nn import initializers
 from leviathan.nn import norms
 
+SILU_MEAN_SQUARE = 0.356  # Of SiLU(x), x from N(0, 1).
 TOLERANCE = 0.05  # Of LEV's parameters; the comparison's own rule.
 
 
@@ -27,6 +28,13 @@ class MatchedConfig(api.EmbedderConfig):
   """Base of the rivals' configs: all they have is the LEV they are held to."""
 
   matched_to: lev.LevConfig
+
+  def __post_init__(self):
+    if self.matched_to.name != 'lev':
+      raise errors.ConfigError(
+        f'config.model.embedder.matched_to.name={self.matched_to.name!r}; give '
+        "'lev'"
+      )
 
   def budget(self, vocab_size: int, width: int) -> int:
     """Parameters of the LEV at this V and D."""
@@ -68,6 +76,12 @@ def hidden_layer(
     jnp.float32,
   )
   out_MD = module.param(
-    'out_MD', initializers.normal((None, None)), (hidden, width), jnp.float32
+    'out_MD',
+    # Embeddings start at a table's 0.02, whatever M is.
+    initializers.normal(
+      (None, None), initializers.STD * (SILU_MEAN_SQUARE * hidden) ** -0.5
+    ),
+    (hidden, width),
+    jnp.float32,
   )
   return jax.nn.silu(x_BLC @ hidden_CM) @ out_MD

@@ -13,12 +13,12 @@ NEVER = 'never seen'
 EDGES = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 NAMES = (
   NEVER,
-  'below 1e-7',
+  f'below {EDGES[0]:.0e}',
   *(
     f'{low:.0e} to {high:.0e}'
     for low, high in zip(EDGES, EDGES[1:], strict=False)
   ),
-  'above 1e-3',
+  f'above {EDGES[-1]:.0e}',
 )
 
 

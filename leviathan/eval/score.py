@@ -29,22 +29,22 @@ def make(model: nn.Module, mesh: jax.sharding.Mesh) -> Scorer:
   """
 
   @jax.jit
-  def sums_of_batch(params, batch, class_V, class_K):
+  def sums_of_batch(params, batch, class_V, class_Q):
     nll_BL = step.forward(model, params, batch)
     class_BL = jnp.take(class_V, batch.targets_BL)
-    member_KBL = (class_BL == class_K[:, None, None]) * batch.weights_BL
+    member_QBL = (class_BL == class_Q[:, None, None]) * batch.weights_BL
     return metrics.Sums(
-      nll=jnp.sum(member_KBL * nll_BL, axis=(1, 2)),
-      tokens=jnp.sum(member_KBL, axis=(1, 2)),
+      nll=jnp.sum(member_QBL * nll_BL, axis=(1, 2)),
+      tokens=jnp.sum(member_QBL, axis=(1, 2)),
     )
 
   def score(params, batches, class_V):
-    num_classes = int(class_V.max()) + 1
-    class_K = np.arange(num_classes)
-    total = metrics.Sums(np.zeros(num_classes), np.zeros(num_classes))
+    count = int(class_V.max()) + 1
+    class_Q = np.arange(count)
+    total = metrics.Sums(np.zeros(count), np.zeros(count))
     with jax.set_mesh(mesh):
       for batch in batches:
-        sums = sums_of_batch(params, to_mesh(batch, mesh), class_V, class_K)
+        sums = sums_of_batch(params, to_mesh(batch, mesh), class_V, class_Q)
         total = metrics.Sums(
           *(
             a + np.asarray(b, np.float64)

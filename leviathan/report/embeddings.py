@@ -54,6 +54,7 @@ def neighbours(x_VD: np.ndarray, token_id: int) -> list[tuple[int, float]]:
 
 def draw(
   named: Mapping[str, np.ndarray],
+  spectra: Mapping[str, Sequence[float]],
   curves: tuple[np.ndarray, np.ndarray] | None,
   path: epath.Path,
 ) -> None:
@@ -61,7 +62,8 @@ def draw(
 
   Args:
     named: {label: x_VD}.
-    curves: points u_P and values y_SNP, a panel for each of S heads.
+    spectra: {label: share of the variance of each principal axis}.
+    curves: points u_P and values y_SQP, a panel for each of S heads.
     path: of the PNG.
   """
   heads = 0 if curves is None else len(curves[1])
@@ -76,7 +78,7 @@ def draw(
   for label, x_VD in named.items():
     norm_V = np.linalg.norm(x_VD, axis=1)
     norms.hist(norm_V / norm_V.mean(), bins=80, histtype='step', label=label)
-    share_D = np.asarray(figures_of(x_VD)['spectrum'])
+    share_D = np.asarray(spectra[label])
     axis = np.arange(1, len(share_D) + 1)
     spectrum.loglog(axis, share_D.clip(1e-12), label=label)
   norms.set(title='norms', xlabel='norm / mean norm', ylabel='tokens')
@@ -91,31 +93,10 @@ def draw(
     figure.savefig(file, format='png')
 
 
-def _draw_curves(figure, grid, columns, u_P, y_SNP) -> None:
+def _draw_curves(figure, grid, columns, u_P, y_SQP) -> None:
   """A panel a head, with evenly chosen curves."""
-  for head, y_NP in enumerate(y_SNP):
+  for head, y_QP in enumerate(y_SQP):
     axes = figure.add_subplot(grid[1 + head // columns, head % columns])
-    step = max(1, len(y_NP) // CURVES)
-    axes.plot(u_P, y_NP[::step][:CURVES].T, linewidth=0.6, alpha=0.6)
+    step = max(1, len(y_QP) // CURVES)
+    axes.plot(u_P, y_QP[::step][:CURVES].T, linewidth=0.6, alpha=0.6)
     axes.set(title=f'splines of head {head}', xlabel='coordinate u')
-
-
-def text(
-  named: Mapping[str, np.ndarray], tokens: Sequence[tuple[int, str]], token_text
-) -> list[str]:
-  """Lines for the person who watches; `token_text` gives an id's text."""
-  lines = []
-  for label, x_VD in named.items():
-    f = figures_of(x_VD)
-    lines.append(
-      f'{label}: norm {f["norm_mean"]:.4g} +- {f["norm_std"]:.4g}, mean cosine '
-      f'{f["mean_cosine"]:.4f}, effective rank {f["effective_rank"]:.1f} of '
-      f'{x_VD.shape[1]}'
-    )
-    for token_id, name in tokens:
-      near = ', '.join(
-        f'{token_text(i)!r} {cosine:.2f}'
-        for i, cosine in neighbours(x_VD, token_id)
-      )
-      lines.append(f'  {name!r}: {near}')
-  return lines

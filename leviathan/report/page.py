@@ -1,6 +1,7 @@
 """The report: one Markdown page and its picture."""
 
 from collections.abc import Sequence
+import dataclasses
 
 from etils import epath
 
@@ -17,7 +18,7 @@ def write(workdirs: Sequence[str], directory: epath.Path) -> epath.Path:
     CheckpointError: a run is missing, was not evaluated, or was trained or
       evaluated on other data than the first.
   """
-  found = [runs.read(workdir) for workdir in workdirs]
+  found = _distinct(workdirs, [runs.read(workdir) for workdir in workdirs])
   for workdir, run in zip(workdirs, found, strict=True):
     _check_same_data(workdir, run, found[0])
   entropies = {
@@ -40,6 +41,19 @@ def write(workdirs: Sequence[str], directory: epath.Path) -> epath.Path:
   page = directory / 'report.md'
   page.write_text('\n\n'.join(parts) + '\n')
   return page
+
+
+def _distinct(
+  workdirs: Sequence[str], found: Sequence[runs.Run]
+) -> list[runs.Run]:
+  """The runs, those of one arm told apart by their directories."""
+  arms = [run.label for run in found]
+  return [
+    dataclasses.replace(run, label=f'{run.label} ({epath.Path(workdir).name})')
+    if arms.count(run.label) > 1
+    else run
+    for workdir, run in zip(workdirs, found, strict=True)
+  ]
 
 
 def _check_same_data(workdir: str, run: runs.Run, first: runs.Run) -> None:

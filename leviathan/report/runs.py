@@ -16,17 +16,19 @@ class Run:
   """One run.
 
   Attributes:
-    arm: its label.
+    label: its arm, and its directory where several runs have that arm.
     parameters: counts by component.
     rows: of metrics.jsonl.
     results: {task: {dataset: figures}} of the latest evaluated step.
+    tokens: seen at that step.
     dataset_fingerprint: of what it was trained on.
   """
 
-  arm: str
+  label: str
   parameters: dict[str, int]
   rows: list[dict[str, Any]]
   results: dict[str, dict[str, Any]]
+  tokens: int
   dataset_fingerprint: str
 
   def curve(self, split: str) -> tuple[list[int], list[float]]:
@@ -58,7 +60,7 @@ def read(workdir: str) -> Run:
     CheckpointError: there is no run, or it was not evaluated yet.
   """
   run = rundir.open_(workdir)
-  manifest = run.manifest()
+  manifest, config = run.manifest(), run.config()
   evaluations = run.path / 'eval'
   steps = []
   if evaluations.is_dir():
@@ -68,14 +70,16 @@ def read(workdir: str) -> Run:
       f'{run.path} was not evaluated yet; run leviathan evaluate '
       f'--workdir={workdir} first'
     )
+  step = max(steps)
   results = {
     path.stem: json.loads(path.read_text())['datasets']
-    for path in sorted(run.eval_dir(max(steps)).glob('*.json'))
+    for path in sorted(run.eval_dir(step).glob('*.json'))
   }
   return Run(
-    arm=manifest['arm'],
+    label=manifest['arm'],
     parameters=parameters.count(manifest['parameters'], manifest['vocab_size']),
     rows=metrics.read(run.metrics_file),
+    tokens=step * config['data']['batch_size'] * config['data']['seq_len'],
     results=results,
     dataset_fingerprint=manifest['dataset_fingerprint'],
   )

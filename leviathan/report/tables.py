@@ -9,7 +9,7 @@ def parameters(found: Sequence[runs.Run]) -> str:
   """What each arm consists of."""
   parts = ('input', 'backbone', 'head', 'total')
   rows = [
-    [run.arm, *(f'{run.parameters[p]:,}' for p in parts)] for run in found
+    [run.label, *(f'{run.parameters[p]:,}' for p in parts)] for run in found
   ]
   return _markdown(['arm', *parts], rows)
 
@@ -21,11 +21,11 @@ def losses(found: Sequence[runs.Run], dataset: str) -> str:
     r = run.results['perplexity'][dataset]
     rows.append(
       [
-        run.arm,
+        run.label,
         f'{r["nats_per_token"]:.4f}',
         f'{r["perplexity"]:.2f}',
         f'{r["bits_per_byte"]:.4f}',
-        f'{run.rows[-1]["tokens"]:,}',
+        f'{run.tokens:,}',
         f'{run.tokens_per_second:,.0f}',
       ]
     )
@@ -53,7 +53,7 @@ def frequency(found: Sequence[runs.Run], dataset: str) -> str:
       ]
     )
   header = ['training frequency', 'types', 'tokens scored']
-  return _markdown(header + [run.arm for run in found], rows)
+  return _markdown(header + [run.label for run in found], rows)
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -17,15 +17,15 @@ def test_bins_by_hand():
   names = [frequency.NAMES[i] for i in frequency.bin_of_token(counts_V)]
   assert names == [
     'never seen',
-    'below 1e-7',
-    'below 1e-7',
+    'below 1e-07',
+    'below 1e-07',
     '1e-07 to 1e-06',  # An edge belongs to the bin above it.
     '1e-06 to 1e-05',
     '1e-05 to 1e-04',
     '1e-04 to 1e-03',
-    'above 1e-3',
+    'above 1e-03',
     'never seen',
-    'above 1e-3',
+    'above 1e-03',
   ]
 
 

@@ -63,7 +63,7 @@ def wanted(config, params):
   """(sum of nll, tokens) of one sequence at a time, on one device."""
   parts = parts_on(config, (1, 1, 1))
   one_class_V = np.zeros(512, np.int32)
-  return parts.scorer()(params, ragged(LENGTHS, 1), one_class_V)
+  return parts.scorer(params, ragged(LENGTHS, 1), one_class_V)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_sums_are_the_same_for_every_batch_and_mesh(
   config, params, wanted, batch, mesh
 ):
   parts = parts_on(config, mesh)
-  sums = parts.scorer()(params, ragged(LENGTHS, batch), np.zeros(512, np.int32))
+  sums = parts.scorer(params, ragged(LENGTHS, batch), np.zeros(512, np.int32))
   assert sums.tokens == wanted.tokens == sum(LENGTHS)
   np.testing.assert_allclose(sums.nll, wanted.nll, rtol=1e-5)
 
@@ -82,7 +82,7 @@ def test_sums_are_the_same_for_every_batch_and_mesh(
 def test_classes_add_up_to_the_total(config, params, wanted):
   parts = parts_on(config, (1, 1, 1))
   class_V = np.arange(512, dtype=np.int32) % 5
-  sums = parts.scorer()(params, ragged(LENGTHS, 4), class_V)
+  sums = parts.scorer(params, ragged(LENGTHS, 4), class_V)
   assert sums.nll.shape == (5,)
   assert sums.tokens.sum() == sum(LENGTHS)
   np.testing.assert_allclose(sums.nll.sum(), wanted.nll[0], rtol=1e-6)
@@ -95,7 +95,7 @@ def test_a_uniform_model_has_the_perplexity_of_its_vocabulary(config, params):
   """With a head of zeros every token has probability 1 / V."""
   parts = parts_on(config, (1, 1, 1))
   flat = dict(params) | {'head': {'out_VD': params['head']['out_VD'] * 0}}
-  sums = parts.scorer()(flat, ragged(LENGTHS, 4), np.zeros(512, np.int32))
+  sums = parts.scorer(flat, ragged(LENGTHS, 4), np.zeros(512, np.int32))
   np.testing.assert_allclose(sums.nll / sums.tokens, np.log(512), rtol=1e-6)
 
 

@@ -41,8 +41,9 @@ def test_the_picture_has_a_panel_a_head(tmp_path):
   curves = (np.linspace(0, 1, 9), rng.normal(size=(5, 70, 9)))
   with_curves = epath.Path(tmp_path / 'a.png')
   without = epath.Path(tmp_path / 'b.png')
-  embeddings.draw(named, curves, with_curves)
-  embeddings.draw(named, None, without)
+  spectra = dict.fromkeys(named, [0.5, 0.3, 0.2])
+  embeddings.draw(named, spectra, curves, with_curves)
+  embeddings.draw(named, spectra, None, without)
   heights = []
   for path in (with_curves, without):
     data = path.read_bytes()

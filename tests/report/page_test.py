@@ -28,8 +28,10 @@ def write_run(path, arm, nats, trained_on='d1', evaluated_on='e1', steps=(2,)):
     'parameters': SHAPES,
   }
   (path / 'run.json').write_text(json.dumps(manifest))
+  config = {'data': {'batch_size': 2, 'seq_len': 10}}
+  (path / 'config.json').write_text(json.dumps(config))
   rows = [
-    {'step': s, 'split': 'train', 'tokens': 10 * s, 'nats_per_token': 5.0 - s,
+    {'step': s, 'split': 'train', 'tokens': 20 * s, 'nats_per_token': 5.0 - s,
      'tokens_per_second': rate}
     for s, rate in enumerate((1.0, 100.0, 300.0, 200.0), start=1)
   ]  # fmt: skip
@@ -72,6 +74,7 @@ def test_the_page_says_what_the_files_say(tmp_path):
   lines = path.read_text().splitlines()
   cells = [[c.strip() for c in line.split('|')[1:-1]] for line in lines]
   # The median of 1, 100, 300 and 200: the step that compiles does not count.
+  # The tokens are those of the step that was evaluated, not of the last one.
   assert ['tied', '2.0000', '7.39', '1.2500', '40', '150'] in cells
   assert ['lev', '1.5000', '4.48', '1.2500', '40', '150'] in cells
   assert ['1e-07 to 1e-06', '7', '50', '7.39', '4.48'] in cells
@@ -81,6 +84,15 @@ def test_the_page_says_what_the_files_say(tmp_path):
   assert any('6.5000' in line for line in lines)
   png = (tmp_path / 'report' / 'curves.png').read_bytes()
   assert png.startswith(b'\x89PNG') and len(png) > 10_000
+
+
+def test_two_runs_of_one_arm_are_told_apart(tmp_path):
+  workdirs = [
+    write_run(tmp_path / 'seed0', 'lev', 2.0),
+    write_run(tmp_path / 'seed1', 'lev', 1.5),
+  ]
+  text = page.write(workdirs, epath.Path(tmp_path / 'report')).read_text()
+  assert '| lev (seed0) ' in text and '| lev (seed1) ' in text
 
 
 def test_the_latest_evaluated_step_counts(tmp_path):

@@ -1,0 +1,82 @@
+"""Evaluating a checkpoint gives what training saw, on any number of devices."""
+
+import jax
+import numpy as np
+import pytest
+
+from leviathan import checkpoint
+from leviathan import errors
+from leviathan import evaluate
+from leviathan import experiment
+from leviathan import metrics
+from leviathan import restore
+from leviathan import rundir
+from leviathan import train
+
+
+@pytest.fixture(scope='module')
+def run(tiny, tmp_path_factory):
+  """A run of 4 steps."""
+  config = tiny.config(train__steps=4, model__layers=1)
+  run = rundir.open_(str(tmp_path_factory.mktemp('run')))
+  train.train(experiment.make(config), run, lambda line: None)
+  return run
+
+
+@pytest.fixture(scope='module')
+def loaded(run):
+  return restore.params(run, None)
+
+
+def test_the_figures_are_those_of_training(run, loaded, tiny):
+  found = evaluate.evaluate(loaded, str(tiny.directory / 'validation'))
+  last = metrics.read(run.metrics_file)[-1]
+  assert last['split'] == 'validation/held_out'
+  for name in ('nats_per_token', 'bits_per_byte', 'scored_tokens'):
+    assert found['perplexity'][name] == pytest.approx(last[name], rel=1e-6)
+  bins = found['frequency']['bins']
+  assert sum(row['tokens'] for row in bins) == last['scored_tokens']
+  total = sum(r['tokens'] * r.get('nats_per_token', 0) for r in bins)
+  assert total / last['scored_tokens'] == pytest.approx(
+    last['nats_per_token'], rel=1e-6
+  )
+
+
+def test_data_of_another_tokenizer_are_refused(loaded, tiny, monkeypatch):
+  manifest = loaded.run.manifest()
+  manifest['tokenizer']['sha256'] = 'another'
+  monkeypatch.setattr(rundir.RunDir, 'manifest', lambda self: manifest)
+  with pytest.raises(errors.DataError, match='another tokenizer'):
+    evaluate.evaluate(loaded, str(tiny.directory / 'validation'))
+
+
+@pytest.mark.parametrize('block', [512, 100])
+def test_the_embedding_of_every_token_is_the_layer_s(
+  loaded, monkeypatch, block
+):
+  """Also where the last block overlaps the one before it."""
+  monkeypatch.setattr(restore, 'EMBEDDING_BLOCK', block)
+  x_VD = restore.embeddings(loaded)
+  ids_BL = np.arange(512)[None]
+  wanted = loaded.parts.model.apply(
+    {'params': loaded.params}, ids_BL, method=lambda m, ids: m.embedder(ids)
+  )[0]
+  np.testing.assert_allclose(x_VD, wanted, rtol=1e-5, atol=1e-7)
+
+
+def test_a_checkpoint_of_another_run_is_refused(run):
+  """A folder that was copied in: its own manifest tells."""
+  step = run.checkpoints().latest()
+  found = checkpoint.Checkpoints(run.checkpoint_dir).manifest(step)
+  assert found['arm'] == 'lev'
+  other = rundir.RunDir(run.path)
+  changed = run.manifest() | {'arm': 'tied'}
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(rundir.RunDir, 'manifest', lambda self: changed)
+    with pytest.raises(errors.CheckpointError, match='manifest.arm'):
+      restore.params(other, None)
+
+
+def test_any_number_of_devices_scores_alike(loaded, run, tiny):
+  assert loaded.parts.mesh.size == jax.device_count() == 8
+  assert loaded.parts.config.evaluate.batch_size % 8 == 0
