@@ -4,6 +4,10 @@ leviathan train --config=configs/flat_mlp.py:smoke --workdir=runs/flat
 
 The output head is its own, as LEV's is. The input parameters are LEV's to
 within 5 %; a vocabulary at which no whole size comes so near is refused.
+
+Measured: 200 steps of `smoke` (cosine over 200, seed 0, the quickstart's data)
+take some two minutes on two CPU cores and end at 5.005 nats per token, held
+out. The larger scales have not been run.
 """
 
 from configs import lev

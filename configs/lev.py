@@ -4,6 +4,10 @@ leviathan train --config=configs/lev.py:smoke --workdir=runs/lev
 
 The layer is that of Batley & Saha, arXiv 2601.22040, version 2 (version 1 has
 a smaller one). `smoke` shrinks it with the backbone and runs on two CPU cores.
+
+Measured: 200 steps of `smoke` (cosine over 200, seed 0, the quickstart's data)
+take some two minutes on two CPU cores and end at 4.893 nats per token, held
+out. The larger scales have not been run.
 """
 
 import ml_collections

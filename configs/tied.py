@@ -2,7 +2,11 @@
 
 leviathan train --config=configs/tied.py:smoke --workdir=runs/tied
 
-`smoke` runs on two CPU cores; 200m, 400m and 1p2b are the paper's (v2).
+The scales 200m, 400m and 1p2b are the paper's (v2).
+
+Measured: 200 steps of `smoke` (cosine over 200, seed 0, the quickstart's data)
+take some two minutes on two CPU cores and end at 4.878 nats per token, held
+out. The larger scales have not been run.
 """
 
 from configs import base
