@@ -14,6 +14,9 @@ from orbax.checkpoint import v1 as ocp
 from leviathan import errors
 from leviathan import state as state_lib
 
+READ_REMEDY = 'restore its folder or take another step'
+WRITE_REMEDY = 'free space or give another --workdir, and start again'
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
@@ -81,7 +84,7 @@ class Checkpoints:
     self.wait()
     if step in self.steps():
       return
-    with _explained(f'saving step {step} to {self._directory}'):
+    with _explained(f'saving step {step} to {self._directory}', WRITE_REMEDY):
       started = self._orbax.save_checkpointables_async(
         step,
         {'params': state.params, 'opt_state': state.opt_state},
@@ -101,12 +104,12 @@ class Checkpoints:
     Raises:
       CheckpointError: it failed.
     """
-    with _explained(f'saving to {self._directory}'):
+    with _explained(f'saving to {self._directory}', WRITE_REMEDY):
       self._orbax.wait()
 
   def manifest(self, step: int) -> dict[str, Any]:
     """The manifest saved with a step."""
-    with _explained(f'reading step {step} of {self._directory}'):
+    with _explained(f'reading step {step} of {self._directory}', READ_REMEDY):
       metadata = self._orbax.checkpointables_metadata(step).custom_metadata
     return dict(metadata)  # type: ignore[arg-type]
 
@@ -132,7 +135,7 @@ class Checkpoints:
         f'{self._directory}: no checkpoint of step {step}; there are '
         f'{self.steps() or "none"}'
       )
-    with _explained(f'restoring step {step} of {self._directory}'):
+    with _explained(f'restoring step {step} of {self._directory}', READ_REMEDY):
       return self._orbax.load_checkpointables(step, abstract)
 
   def close(self) -> None:
@@ -144,8 +147,8 @@ class Checkpoints:
 class _explained:
   """Turns what Orbax raises into one line, with the cause that it hides."""
 
-  def __init__(self, doing: str):
-    self._doing = doing
+  def __init__(self, doing: str, remedy: str):
+    self._doing, self._remedy = doing, remedy
 
   def __enter__(self):
     return self
@@ -155,7 +158,7 @@ class _explained:
       return
     while error.__cause__ is not None:
       error = error.__cause__
-    text = ' '.join(str(error).split())[:500]
+    text = ' '.join(str(error).split())[:300]
     raise errors.CheckpointError(
-      f'{self._doing} failed: {type(error).__name__}: {text}'
+      f'{self._doing} failed, {self._remedy}: {type(error).__name__}: {text}'
     ) from error

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from leviathan import errors
 from leviathan import experiment
 from leviathan import restore
 from leviathan.data import counts
@@ -21,13 +20,7 @@ def evaluate(loaded: restore.Restored, directory: str) -> dict[str, Any]:
   dataset = experiment.open_dataset(directory, loaded.parts.config)
   found = dataset.manifest
   trained_on = loaded.run.manifest()
-  ours, theirs = found.tokenizer.sha256, trained_on['tokenizer']['sha256']
-  if ours != theirs:
-    raise errors.DataError(
-      f'{directory} was made with another tokenizer (sha256 {ours[:12]}) than '
-      f'the run ({theirs[:12]}); prepare it with the one in '
-      f'{loaded.run.tokenizer_dir}'
-    )
+  experiment.check_tokenizer(dataset, trained_on['tokenizer']['sha256'])
   bin_V = frequency.bin_of_token(loaded.run.unigram_counts())
   score = loaded.parts.scorer
   sums = score(loaded.params, loaded.parts.eval_batches(dataset), bin_V)

@@ -152,6 +152,17 @@ def open_dataset(directory: str, config: Config) -> records.Dataset:
   return dataset
 
 
+def check_tokenizer(dataset: records.Dataset, sha256: str) -> None:
+  """Raises DataError if a dataset was made with another tokenizer."""
+  found = dataset.manifest.tokenizer.sha256
+  if found != sha256:
+    raise errors.DataError(
+      f'{dataset.directory} was made with another tokenizer (sha256 '
+      f'{found[:12]}) than the training data ({sha256[:12]}); prepare it with '
+      'theirs, of which the dataset and the run hold a copy'
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Experiment:
   """The parts of one run on one mesh; nothing here has run yet."""
@@ -216,7 +227,11 @@ class Experiment:
 
   def _check_batch(self, section: str, batch_size: int) -> None:
     ways = self.mesh.shape['data'] * self.mesh.shape['fsdp']
-    if batch_size < 1 or batch_size % ways:
+    if batch_size < 1:
+      raise errors.ConfigError(
+        f'config.{section}.batch_size={batch_size}; give 1 or more sequences'
+      )
+    if batch_size % ways:
       raise errors.ConfigError(
         f'config.{section}.batch_size={batch_size} does not divide over '
         f'{ways} devices (data x fsdp); the nearest that does is '

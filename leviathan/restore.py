@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from leviathan import errors
 from leviathan import experiment
 from leviathan import rundir
 from leviathan import sharding
@@ -23,7 +24,7 @@ class Restored:
   step: int
 
 
-def params(run: rundir.RunDir, step: int | None) -> Restored:
+def restore(run: rundir.RunDir, step: int | None) -> Restored:
   """Restores a step: the one asked for, the workdir's, or the latest.
 
   Raises:
@@ -31,8 +32,12 @@ def params(run: rundir.RunDir, step: int | None) -> Restored:
   """
   config = experiment.read_config(run.config())
   checkpoints = run.checkpoints()
-  if step is None:
-    step = run.step
+  if None not in (step, run.step) and step != run.step:
+    raise errors.ConfigError(
+      f'--step={step} is not the step that --workdir names, {run.step}; give '
+      'one of the two'
+    )
+  step = run.step if step is None else step
   if step is None:
     step = checkpoints.latest()
     assert step is not None  # `checkpoints()` refuses an empty directory.
@@ -49,7 +54,9 @@ def params(run: rundir.RunDir, step: int | None) -> Restored:
   )
   rundir.check_step(run, checkpoints, step)
   abstract = parts.abstract_state.params
-  return Restored(run, parts, checkpoints.restore_params(step, abstract), step)
+  params = checkpoints.restore_params(step, abstract)
+  checkpoints.close()
+  return Restored(run, parts, params, step)
 
 
 def embeddings(loaded: Restored) -> np.ndarray:

@@ -101,6 +101,7 @@ class RunDir:
     self.config()
     found = checkpoint.Checkpoints(self.checkpoint_dir)
     if found.latest() is None:
+      found.close()
       raise errors.CheckpointError(
         f'{self.checkpoint_dir} holds no checkpoint yet; train longer, or '
         'name another --workdir'
@@ -132,7 +133,12 @@ def read_json(path: epath.Path) -> dict[str, Any]:
       f'{", ".join(beside) or "nothing"}); give the directory that '
       '`leviathan train --workdir` wrote'
     )
-  return json.loads(path.read_text())
+  try:
+    return json.loads(path.read_text())
+  except json.JSONDecodeError as e:
+    raise errors.CheckpointError(
+      f'{path} is not JSON ({e}); restore the file'
+    ) from e
 
 
 def write_json(path: epath.Path, value: Any) -> None:

@@ -27,7 +27,10 @@ Evaluate = Callable[[Any], dict[str, dict[str, Any]]]
 
 
 def train(
-  parts: experiment.Experiment, run: rundir.RunDir, say: Say
+  parts: experiment.Experiment,
+  run: rundir.RunDir,
+  say: Say,
+  interrupted: Callable[[], bool] = lambda: False,
 ) -> state_lib.State:
   """Trains a run to its last step, from its latest checkpoint if it has one.
 
@@ -35,13 +38,17 @@ def train(
     parts: the experiment.
     run: where its files lie; refused if they are another run's.
     say: prints a line for the person who watches.
+    interrupted: asked after each step; when true, the run is saved and left.
 
   Returns:
     The last state.
+
+  Raises:
+    KeyboardInterrupt: it was interrupted.
   """
   config = parts.config
   dataset = experiment.open_dataset(config.data.train, config)
-  evaluate = evaluator(parts)
+  evaluate = evaluator(parts, dataset.manifest.tokenizer.sha256)
   manifest = parts.manifest(dataset)
   parts.train_batches(dataset, 0)  # Refuses before anything is written.
   resolved = dataclasses.asdict(config)
@@ -71,20 +78,26 @@ def train(
       save=lambda state: checkpoints.save(state, manifest),
       write=writer.write,
       say=say,
+      interrupted=interrupted,
     )
   finally:
     writer.close()
     checkpoints.close()
 
 
-def evaluator(parts: experiment.Experiment) -> Evaluate:
-  """Perplexity on each of the config's evaluation sets."""
+def evaluator(parts: experiment.Experiment, tokenizer_sha256: str) -> Evaluate:
+  """Perplexity on each of the config's evaluation sets.
+
+  Raises:
+    DataError: one cannot be read or was made with another tokenizer.
+  """
   config = parts.config
   datasets = {
     name: experiment.open_dataset(directory, config)
     for name, directory in config.evaluate.directories().items()
   }
   for dataset in datasets.values():
+    experiment.check_tokenizer(dataset, tokenizer_sha256)
     parts.eval_batches(dataset)  # Refuses before training starts.
   scorer = parts.scorer
   one_class_V = np.zeros(config.model.vocab_size, np.int32)
@@ -113,6 +126,7 @@ def loop(
   save: Callable[[state_lib.State], None],
   write: Callable[[dict[str, Any]], None],
   say: Say,
+  interrupted: Callable[[], bool],
 ) -> state_lib.State:
   """Runs the steps that are left; effects arrive as arguments.
 
@@ -133,9 +147,12 @@ def loop(
     if step % config.evaluate.interval == 0 or step == last:
       report.catch_up()
       report.evaluation(step, evaluate(state.params))
-    if step % config.checkpoint.interval == 0 or step == last:
+    stop = interrupted()
+    if step % config.checkpoint.interval == 0 or step == last or stop:
       report.catch_up()
       save(state)
+    if stop:
+      raise KeyboardInterrupt
   return state
 
 

@@ -25,7 +25,7 @@ def run(tiny, tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def loaded(run):
-  return restore.params(run, None)
+  return restore.restore(run, None)
 
 
 def test_the_figures_are_those_of_training(run, loaded, tiny):
@@ -74,7 +74,7 @@ def test_a_checkpoint_of_another_run_is_refused(run):
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(rundir.RunDir, 'manifest', lambda self: changed)
     with pytest.raises(errors.CheckpointError, match='manifest.arm'):
-      restore.params(other, None)
+      restore.restore(other, None)
 
 
 def test_any_number_of_devices_scores_alike(loaded, run, tiny):

@@ -17,6 +17,7 @@ from leviathan import experiment
 from leviathan import metrics
 from leviathan import rundir
 from leviathan import train
+from leviathan.data import records
 
 ARMS = ('tied', 'untied', 'lev', 'albert', 'flat_mlp', 'factorized_mlp')
 EXACT = ('step', 'split', 'tokens', 'nats_per_token', 'grad_norm')
@@ -142,6 +143,25 @@ def test_kill_9_and_start_again(command, whole, tmp_path, seconds):
   assert len(rows) == 40 + 4
 
 
+def test_ctrl_c_saves_and_the_same_command_goes_on(command, whole, tmp_path):
+  file = tmp_path / 'metrics.jsonl'
+  process = command(tmp_path)
+  while not file.exists() or file.stat().st_size < 1000:
+    assert process.poll() is None, process.stderr.read()
+    time.sleep(0.01)
+  process.send_signal(signal.SIGINT)
+  _, stderr = process.communicate()
+  assert process.returncode == 130, stderr
+  assert stderr.decode().splitlines() == [
+    'interrupted; the same command goes on'
+  ]
+  run = rundir.open_(str(tmp_path))
+  last = metrics.read(run.metrics_file)[-1]['step']
+  assert run.checkpoints().latest() == last < 40
+  finish(command(tmp_path))
+  assert exact(metrics.read(run.metrics_file)) == whole
+
+
 @pytest.mark.parametrize('arm', ARMS)
 def test_losses_do_not_depend_on_the_mesh(tiny, tmp_path, arm):
   config = tiny.config(arm, train__steps=4, checkpoint__interval=4)
@@ -200,6 +220,24 @@ def test_the_data_s_vocabulary_must_be_the_model_s(tiny, tmp_path):
   with pytest.raises(errors.DataError, match='vocab_size=1024') as caught:
     run_all(tiny.config(model__vocab_size=1024), tmp_path / 'new')
   assert '--config.model.vocab_size=512' in str(caught.value)
+  assert not (tmp_path / 'new').exists()
+
+
+def test_an_evaluation_set_of_another_tokenizer_is_refused(
+  tiny, tmp_path, monkeypatch
+):
+  honest = records.open_dataset
+
+  def other(directory):
+    dataset = honest(directory)
+    if 'validation' in str(directory):
+      entry = dataclasses.replace(dataset.manifest.tokenizer, sha256='other')
+      dataset.manifest = dataclasses.replace(dataset.manifest, tokenizer=entry)
+    return dataset
+
+  monkeypatch.setattr(records, 'open_dataset', other)
+  with pytest.raises(errors.DataError, match='another tokenizer'):
+    run_all(tiny.config(), tmp_path / 'new')
   assert not (tmp_path / 'new').exists()
 
 

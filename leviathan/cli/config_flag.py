@@ -49,6 +49,8 @@ def explain(error: Exception, argv: Sequence[str]) -> str:
     near = re.search(r'Did you mean "(\w+)"', text)
     hint = f'did you mean {near[1]}?' if near else 'see configs/base.py'
     return f'{words[0] if words else key} is not a config key; {hint}'
+  if missing := re.findall(r'flag --(\w+)=None', text):
+    return f'give {", ".join(f"--{name}=..." for name in sorted(missing))}'
   file = next((a for a in argv if a.startswith('--config=')), '--config')
   if isinstance(error, OSError):
     return f'{file}: there is no such file; give FILE.py:SCALE'

@@ -35,7 +35,7 @@ SEED = flags.DEFINE_integer('seed', 0, 'Of the sampling.')
 def main(argv) -> None:
   """Runs the command."""
   del argv
-  loaded = restore.params(
+  loaded = restore.restore(
     rundir.open_(run_flags.WORKDIR.value), run_flags.STEP.value
   )
   tokenizer = loaded.run.tokenizer()

@@ -124,6 +124,9 @@ def of_dataset(directory: str) -> dict[str, Any]:
 def of_run(run: rundir.RunDir) -> dict[str, Any]:
   """Where a run stands."""
   manifest, config = run.manifest(), run.config()
+  checkpoints = checkpoint.Checkpoints(run.checkpoint_dir)
+  steps = checkpoints.steps()
+  checkpoints.close()
   latest = {row['split']: row for row in metrics.read(run.metrics_file)}
   return {
     'directory': str(run.path),
@@ -134,16 +137,16 @@ def of_run(run: rundir.RunDir) -> dict[str, Any]:
     'dataset_fingerprint': manifest['dataset_fingerprint'],
     'versions': manifest['versions'],
     'steps': config['train']['steps'],
-    'checkpoints': checkpoint.Checkpoints(run.checkpoint_dir).steps(),
+    'checkpoints': steps,
     'latest': latest,
   }
 
 
 def of_embeddings(run: rundir.RunDir, baseline: str | None) -> dict[str, Any]:
   """What the input of a run has learned; also writes it beside the run."""
-  loaded = [restore.params(run, None)]
+  loaded = [restore.restore(run, None)]
   if baseline is not None:
-    loaded.append(restore.params(rundir.open_(baseline), None))
+    loaded.append(restore.restore(rundir.open_(baseline), None))
     ours, theirs = (r.run.manifest()['tokenizer']['sha256'] for r in loaded)
     if ours != theirs:
       raise errors.ConfigError(

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 import importlib
+import logging as python_logging
+import os
 import sys
 import types
 
@@ -41,11 +43,11 @@ def execute(arguments: Sequence[str]) -> int:
         f'{name!r} is not a command{config_lib.nearest(name, COMMANDS)}'
       )
     )
-  command = importlib.import_module(f'leviathan.cli.{name}')
-  if {'--help', '-h'} & set(rest):
-    print(_help(command))
-    return 0
   try:
+    command = importlib.import_module(f'leviathan.cli.{name}')
+    if {'--help', '-h'} & set(rest):
+      print(_help(command))
+      return 0
     app.run(
       _no_arguments(command.main),
       argv=[f'leviathan {name}', *rest],
@@ -53,6 +55,10 @@ def execute(arguments: Sequence[str]) -> int:
     )
   except errors.UserError as error:
     return _fail(error)
+  except BrokenPipeError:
+    # Whoever read the output has seen enough; nothing is left to flush to.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
   except KeyboardInterrupt:
     print('interrupted; the same command goes on', file=sys.stderr)
     return 130
@@ -72,6 +78,8 @@ def _no_arguments(main):
       )
     # Orbax and JAX tell every step they take; their warnings are enough.
     logging.set_verbosity(logging.WARNING)
+    # What fails in Orbax's tasks is raised to us as well, and said in one line.
+    python_logging.getLogger('asyncio').setLevel(python_logging.CRITICAL)
     return main(argv)
 
   return checked
@@ -82,13 +90,13 @@ def _parse(argv: Sequence[str]) -> list[str]:
   try:
     return flags.FLAGS(argv)
   except flags.UnrecognizedFlagError as error:
-    name = error.flagname
-    if name.startswith('config.'):
+    name = f'--{error.flagname}'
+    if name.startswith('--config.'):
       raise errors.ConfigError(config_flag.explain(error, argv)) from error
     defined = flags.FLAGS.flags_by_module_dict()
-    known = [flag.name for m in _flag_modules() for flag in defined[m]]
+    known = [f'--{flag.name}' for m in _flag_modules() for flag in defined[m]]
     raise errors.ConfigError(
-      f'--{name} is not a flag{config_lib.nearest(name, known)}'
+      f'{name} is not a flag{config_lib.nearest(name, known)}'
     ) from error
   except (flags.Error, KeyError, AttributeError, OSError) as error:
     raise errors.ConfigError(config_flag.explain(error, argv)) from error

@@ -3,6 +3,9 @@
 leviathan train --config=configs/lev.py:smoke --workdir=runs/lev
 """
 
+import os
+import signal
+
 from absl import flags
 
 from leviathan import errors
@@ -18,9 +21,31 @@ WORKDIR = flags.DEFINE_string(
 )
 
 
+class _Interrupt:
+  """Ctrl-C, noticed between steps: in the middle of a save it would break it.
+
+  A second one ends the process at once, which a run survives as it does a kill.
+  """
+
+  def __init__(self):
+    self._seen = False
+    signal.signal(signal.SIGINT, self._notice)
+
+  def _notice(self, signum, frame):
+    del signum, frame
+    if self._seen:
+      os._exit(130)
+    self._seen = True
+    print('stopping after this step; again to stop at once', flush=True)
+
+  def __call__(self) -> bool:
+    return self._seen
+
+
 def main(argv) -> None:
   """Runs the command."""
   del argv
+  interrupted = _Interrupt()
   config = experiment.read_config(config_flag.read(CONFIG))
   parts = experiment.make(config)
   counts = parameters.count(
@@ -40,5 +65,5 @@ def main(argv) -> None:
       f'--workdir={WORKDIR.value} is one step; a run goes on from its latest, '
       f'give {run.path}'
     )
-  train.train(parts, run, say=lambda line: print(line, flush=True))
+  train.train(parts, run, lambda line: print(line, flush=True), interrupted)
   print(f'done: {run.path}')

@@ -52,7 +52,7 @@ def train_batches(
   if len(dataset) < batch_size:
     raise errors.DataError(
       f'dataset {dataset.directory} has {len(dataset)} sequences, fewer than '
-      f'data.batch_size={batch_size}; lower it or prepare more data'
+      f'config.data.batch_size={batch_size}; lower it or prepare more data'
     )
   order = f'{dataset.manifest.fingerprint}:{seed}'.encode()
   shuffle_seed = int.from_bytes(hashlib.sha256(order).digest()[:4], 'big')

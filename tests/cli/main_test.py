@@ -55,7 +55,13 @@ def test_a_mistyped_command():
 
 
 def test_a_mistyped_flag():
-  assert 'did you mean workdir?' in refused(2, 'evaluate', '--workdri=x')
+  assert 'did you mean --workdir?' in refused(2, 'evaluate', '--workdri=x')
+
+
+def test_flags_that_must_be_given_are_named():
+  assert refused(2, 'report') == 'error: give --output=..., --workdirs=...'
+  line = refused(2, 'report', '--workdirs=', '--output=x')
+  assert '--workdirs is empty' in line
 
 
 def test_a_word_that_belongs_to_no_flag(tmp_path):
@@ -80,6 +86,8 @@ def test_a_word_that_belongs_to_no_flag(tmp_path):
     ([SMOKE.replace('smoke', 'huge')], ["'huge'", '200m']),
     ([SMOKE.replace(':smoke', '')], ['lev.py', ':smoke']),
     (['--config.model.width=3'], ['--config=FILE.py:SCALE']),
+    ([SMOKE, '--config.log.interval=0'], ['log.interval=0', '1 or more']),
+    ([SMOKE, "--config.evaluate.datasets=('a=x', 'a=y')"], ["'a'", 'twice']),
   ],
 )  # fmt: skip
 def test_bad_configs_are_refused(tmp_path, arguments, words):
@@ -196,6 +204,21 @@ def test_the_whole_way_from_text_to_a_report(tiny, tmp_path):
                 evaluate__datasets=f"('held_out={tmp_path}/data/validation',)"),
   )  # fmt: skip
   assert 'belongs to another run' in line and 'config.arm' in line
+  evaluated = tmp_path / 'runs/lev/eval/3/perplexity.json'
+  run('evaluate', '--workdir=runs/lev', '--data=data/train')
+  datasets = json.loads(evaluated.read_text())['datasets']
+  assert datasets.keys() == {'held_out', 'train'}
+  seen = run('inspect', '--workdir=runs/lev', '--embeddings', '--json')
+  assert list(json.loads(seen)) == ['lev (lev)']
+  assert (tmp_path / 'runs/lev/embeddings/embeddings.png').exists()
+  line = refused(
+    2, 'evaluate', f'--workdir={tmp_path}/runs/lev/checkpoints/3', '--step=4'
+  )
+  assert '--step=4' in line
+  line = refused(
+    2, 'train', f'--workdir={tmp_path}/runs/lev/checkpoints/3', SMOKE
+  )
+  assert 'is one step' in line
   prompt = 'x ' * 200
   line = refused(
     2, 'generate', f'--workdir={tmp_path}/runs/lev', f'--prompt={prompt}'
