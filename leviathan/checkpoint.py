@@ -109,6 +109,7 @@ class Checkpoints:
 
   def manifest(self, step: int) -> dict[str, Any]:
     """The manifest saved with a step."""
+    self._check_there(step)
     with _explained(f'reading step {step} of {self._directory}', READ_REMEDY):
       metadata = self._orbax.checkpointables_metadata(step).custom_metadata
     return dict(metadata)  # type: ignore[arg-type]
@@ -130,13 +131,16 @@ class Checkpoints:
     return self._load(step, {'params': abstract_params})['params']
 
   def _load(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
+    self._check_there(step)
+    with _explained(f'restoring step {step} of {self._directory}', READ_REMEDY):
+      return self._orbax.load_checkpointables(step, abstract)
+
+  def _check_there(self, step: int) -> None:
     if step not in self.steps():
       raise errors.CheckpointError(
         f'{self._directory}: no checkpoint of step {step}; there are '
         f'{self.steps() or "none"}'
       )
-    with _explained(f'restoring step {step} of {self._directory}', READ_REMEDY):
-      return self._orbax.load_checkpointables(step, abstract)
 
   def close(self) -> None:
     """Waits for the save in flight and lets go of the directory."""
