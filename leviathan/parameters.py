@@ -56,3 +56,15 @@ def count(
     if component == 'backbone' and path.endswith('norm/scale_D'):
       counts['norms'] += size
   return counts
+
+
+def input_parts(
+  shapes_: Mapping[str, Sequence[int]], vocab_size: int
+) -> dict[str, int]:
+  """Parameters of each array of the input, without rows that only pad."""
+  parts = {}
+  for path, shape in shapes_.items():
+    if COMPONENTS[path.split('/')[0]] == 'input':
+      counts = count({path: shape}, vocab_size)
+      parts[path.partition('/')[2]] = counts['input']
+  return parts

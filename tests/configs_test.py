@@ -133,6 +133,18 @@ def test_parameters_are_counted_as_in_the_paper(arm, scale):
   }
 
 
+def test_the_parts_of_lev_are_counted_apart():
+  shapes = parameters.shapes(nn.unbox(boxed('lev', '1p2b')))
+  assert parameters.input_parts(shapes, V) == {
+    'codebooks_JNC': 3 * 59 * 128,
+    'seed_SCC': 8 * 128 * 128,
+    'scale_SC': 8 * 128,
+    'bias_SC': 8 * 128,
+    'splines_SCGR': 8 * 128 * 16 * 64,
+    'out_SRD': 8 * 64 * 2048,
+  }
+
+
 @pytest.mark.parametrize('arm, scale', EACH)
 def test_counts_add_up_to_the_last_parameter(arm, scale):
   leaves = jax.tree.leaves(nn.unbox(boxed(arm, scale)))
@@ -145,6 +157,11 @@ def test_counts_add_up_to_the_last_parameter(arm, scale):
   assert counts['total'] == sum(
     counts[part] for part in ('input', 'backbone', 'head')
   )
+  parts = parameters.input_parts(
+    parameters.shapes(nn.unbox(boxed(arm, scale))),
+    section(arm, scale).model.vocab_size,
+  )
+  assert sum(parts.values()) == counts['input']
 
 
 @pytest.mark.parametrize('sizes', [(1, 8, 1), (2, 2, 2), (1, 4, 2)])

@@ -90,6 +90,7 @@ def of_config(config: experiment.Config) -> dict[str, Any]:
   return {
     'arm': config.arm,
     'parameters': counts,
+    'input_parts': parameters.input_parts(shapes, vocab_size),
     'arrays': shapes,
     'vocab_size': vocab_size,
     'steps': config.train.steps,
