@@ -29,6 +29,7 @@ def restore(run: rundir.RunDir, step: int | None) -> Restored:
 
   Raises:
     CheckpointError: no run or no such checkpoint is there.
+    ConfigError: `step` contradicts the step that the workdir names.
   """
   config = experiment.read_config(run.config())
   checkpoints = run.checkpoints()

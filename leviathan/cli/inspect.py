@@ -159,6 +159,11 @@ def of_embeddings(run: rundir.RunDir, baseline: str | None) -> dict[str, Any]:
     f'{r.parts.config.arm} ({r.run.path.name})': restore.embeddings(r)
     for r in loaded
   }
+  if len(named) < len(loaded):
+    raise errors.ConfigError(
+      f'--baseline={baseline} has the arm and the directory name of {run.path}; '
+      'give a run that can be told from it'
+    )
   tokenizer = run.tokenizer()
   tokens = {
     tokenizer.token_text(i): i

@@ -211,6 +211,11 @@ def test_the_whole_way_from_text_to_a_report(tiny, tmp_path):
   seen = run('inspect', '--workdir=runs/lev', '--embeddings', '--json')
   assert list(json.loads(seen)) == ['lev (lev)']
   assert (tmp_path / 'runs/lev/embeddings/embeddings.png').exists()
+  same = f'{tmp_path}/runs/lev'
+  line = refused(
+    2, 'inspect', f'--workdir={same}', '--embeddings', f'--baseline={same}'
+  )
+  assert f'--baseline={same}' in line
   line = refused(
     2, 'evaluate', f'--workdir={tmp_path}/runs/lev/checkpoints/3', '--step=4'
   )
