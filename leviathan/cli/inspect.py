@@ -161,8 +161,8 @@ def of_embeddings(run: rundir.RunDir, baseline: str | None) -> dict[str, Any]:
   }
   if len(named) < len(loaded):
     raise errors.ConfigError(
-      f'--baseline={baseline} has the arm and the directory name of {run.path}; '
-      'give a run that can be told from it'
+      f'--baseline={baseline} has the arm and the directory name of '
+      f'{run.path}; give a run that can be told from it'
     )
   tokenizer = run.tokenizer()
   tokens = {
