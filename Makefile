@@ -7,6 +7,7 @@
 PYTHON ?= python3
 VENV := .venv
 INSTALLED := $(VENV)/installed
+TESTABLE := $(VENV)/testable
 LEVIATHAN := $(VENV)/bin/leviathan
 
 .PHONY: quickstart test lint
@@ -15,13 +16,17 @@ LEVIATHAN := $(VENV)/bin/leviathan
 $(INSTALLED): setup.py
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --upgrade pip
+	$(VENV)/bin/pip install --quiet --editable .
+	touch $@
+
+$(TESTABLE): $(INSTALLED)
 	$(VENV)/bin/pip install --quiet --editable '.[test]'
 	touch $@
 
-test: $(INSTALLED)
+test: $(TESTABLE)
 	$(VENV)/bin/pytest --numprocesses=2
 
-lint: $(INSTALLED)
+lint: $(TESTABLE)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/pyright --pythonpath $(VENV)/bin/python

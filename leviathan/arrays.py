@@ -13,6 +13,7 @@ A name's suffix gives its shape, one capital a dimension: `x_BLD`, `w_DHK`.
   J  digits of a token id       N  base of the digits
   C  seed width (coordinates)   S  spline heads
   G  knots of a spline          R  rank
+  M  modes, S times R
 """
 
 from typing import Any

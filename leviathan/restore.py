@@ -6,8 +6,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from leviathan import embed
 from leviathan import errors
 from leviathan import experiment
+from leviathan import head
 from leviathan import rundir
 from leviathan import sharding
 
@@ -61,21 +63,46 @@ def restore(run: rundir.RunDir, step: int | None) -> Restored:
 
 
 def embeddings(loaded: Restored) -> np.ndarray:
-  """x_VD, the input embedding of every token, made in blocks on the device."""
-  vocab_size = loaded.parts.config.model.vocab_size
-  block = min(vocab_size, EMBEDDING_BLOCK)
+  """x_VD, the input embedding of every token, made in blocks on the mesh."""
+  mesh, vocab_size = loaded.parts.mesh, loaded.parts.config.model.vocab_size
+  block = -(-EMBEDDING_BLOCK // mesh.size) * mesh.size
 
   @jax.jit
-  def embed(params, ids_T):
+  def embed_rows(params, ids_BL):
     return loaded.parts.model.apply(
-      {'params': params}, ids_T[None], method=lambda m, ids: m.embedder(ids)
-    )[0]
+      {'params': params}, ids_BL, method=lambda m, ids: m.embedder(ids)
+    )
 
   rows = []
-  with jax.set_mesh(loaded.parts.mesh):
+  with jax.set_mesh(mesh):
     for start in range(0, vocab_size, block):
-      # The last block begins earlier, so that all have one shape.
-      first = min(start, vocab_size - block)
-      x_TD = embed(loaded.params, np.arange(first, first + block))
-      rows.append(np.asarray(x_TD)[start - first :])
-  return np.concatenate(rows)
+      # The last block is filled up, so that all have one shape.
+      ids_T = np.minimum(np.arange(start, start + block), vocab_size - 1)
+      x_BLD = embed_rows(loaded.params, ids_T.reshape(mesh.size, -1))
+      rows.append(np.asarray(x_BLD).reshape(block, -1))
+  return np.concatenate(rows)[:vocab_size]
+
+
+def with_table(loaded: Restored) -> Restored:
+  """The same model with its input embeddings computed once, as a table.
+
+  To evaluate or generate with: parameters no longer change, so whatever the
+  embedder computes of a token id it need not compute again.
+  """
+  model = loaded.parts.config.model
+  table = embed.EMBEDDERS['table'](name='table')
+  if model.embedder == table:
+    return loaded
+  x_VD = embeddings(loaded)
+  missing = head.padded_rows(model.vocab_size) - model.vocab_size
+  x_VD = np.pad(x_VD, ((0, missing), (0, 0)))
+  model = dataclasses.replace(model, embedder=table)
+  parts = experiment.Experiment(
+    dataclasses.replace(loaded.parts.config, model=model), loaded.parts.mesh
+  )
+  shardings = jax.tree.map(
+    lambda x: x.sharding, parts.abstract_state.params['embedder']
+  )
+  embedder = jax.device_put({'table_VD': x_VD}, shardings)
+  params = loaded.params | {'embedder': embedder}
+  return dataclasses.replace(loaded, parts=parts, params=params)

@@ -3,6 +3,7 @@
 Parameters and activations name logical axes; `RULES` alone knows the mesh.
 """
 
+from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
 import math
@@ -129,3 +130,32 @@ def tree_shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
   return jax.tree_util.tree_map_with_path(
     leaf, boxed, is_leaf=lambda x: isinstance(x, nn.meta.AxisMetadata)
   )
+
+
+def platform() -> str:
+  """'cpu', 'gpu' or 'tpu': of the mesh in force, else of JAX's default."""
+  mesh = jax.sharding.get_abstract_mesh()
+  if mesh.empty:
+    return jax.default_backend()
+  return mesh.abstract_device.platform
+
+
+def by_rows(
+  function: Callable[[Any, jax.Array], jax.Array], params: Any, x_BL: jax.Array
+) -> jax.Array:
+  """function(params, x_BL), each device by itself on its own rows of a batch.
+
+  Nothing but the gradient of `params` crosses the mesh in force. Where the mesh
+  does not divide the batch, as when a model is made, every device computes all.
+  """
+  mesh = jax.sharding.get_abstract_mesh()
+  if mesh.empty:
+    return function(params, x_BL)
+  ways = math.prod(mesh.shape[axis] for axis in mesh_axes('batch'))
+  rows = PartitionSpec() if len(x_BL) % ways else spec(('batch',))
+  return jax.shard_map(
+    function,
+    in_specs=(PartitionSpec(), rows),
+    out_specs=rows,
+    check_vma=False,  # A kernel does not say along which axes it varies.
+  )(params, x_BL)

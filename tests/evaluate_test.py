@@ -54,7 +54,7 @@ def test_data_of_another_tokenizer_are_refused(loaded, tiny, monkeypatch):
 def test_the_embedding_of_every_token_is_the_layer_s(
   loaded, monkeypatch, block
 ):
-  """Also where the last block overlaps the one before it."""
+  """Also where the last block is not full, or not one the mesh divides."""
   monkeypatch.setattr(restore, 'EMBEDDING_BLOCK', block)
   x_VD = restore.embeddings(loaded)
   ids_BL = np.arange(512)[None]
@@ -62,6 +62,26 @@ def test_the_embedding_of_every_token_is_the_layer_s(
     {'params': loaded.params}, ids_BL, method=lambda m, ids: m.embedder(ids)
   )[0]
   np.testing.assert_allclose(x_VD, wanted, rtol=1e-5, atol=1e-7)
+
+
+def test_a_table_of_the_embeddings_gives_the_same_figures(loaded, tiny):
+  cached = restore.with_table(loaded)
+  assert list(cached.params['embedder']) == ['table_VD']
+  assert cached.params['embedder']['table_VD'].sharding.is_fully_replicated
+  validation = str(tiny.directory / 'validation')
+  plain, found = (evaluate.evaluate(x, validation) for x in (loaded, cached))
+  assert found['perplexity']['nats_per_token'] == pytest.approx(
+    plain['perplexity']['nats_per_token'], rel=1e-6
+  )
+  ids_BL = np.arange(64, dtype=np.int32).reshape(8, 8)
+  logits = [
+    x.parts.model.apply({'params': x.params}, ids_BL) for x in (loaded, cached)
+  ]
+  scale = np.abs(logits[0][..., :512]).max()
+  difference = np.abs(np.asarray(logits[0] - logits[1])[..., :512]).max()
+  assert difference <= 1e-6 * scale
+  # A table is taken as it is.
+  assert restore.with_table(cached) is cached
 
 
 def test_a_checkpoint_of_another_run_is_refused(run):

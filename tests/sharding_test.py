@@ -154,3 +154,13 @@ def test_a_length_that_does_not_divide_is_refused_with_the_nearest_legal_one(
   assert f'{parts} devices' in message
   assert f'nearest length that does is {nearest},' in message
   assert '\n' not in message
+
+
+def test_a_batch_that_the_mesh_does_not_divide_is_computed_by_all():
+  mesh = sharding.make_mesh(sharding.MeshConfig(data=-1, fsdp=1, tensor=1))
+  with jax.set_mesh(mesh):
+    found = jax.jit(lambda x, y: sharding.by_rows(lambda x, y: x * y, x, y))(
+      2, jnp.arange(3)
+    )
+  np.testing.assert_array_equal(found, [0, 2, 4])
+  assert len(found.sharding.device_set) == 8

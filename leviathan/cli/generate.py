@@ -35,8 +35,8 @@ SEED = flags.DEFINE_integer('seed', 0, 'Of the sampling.')
 def main(argv) -> None:
   """Runs the command."""
   del argv
-  loaded = restore.restore(
-    rundir.open_(run_flags.WORKDIR.value), run_flags.STEP.value
+  loaded = restore.with_table(
+    restore.restore(rundir.open_(run_flags.WORKDIR.value), run_flags.STEP.value)
   )
   tokenizer = loaded.run.tokenizer()
   # Documents follow an end-of-sequence token in training, so a prompt does.

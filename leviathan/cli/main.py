@@ -78,6 +78,7 @@ def _no_arguments(main):
       )
     # Orbax and JAX tell every step they take; their warnings are enough.
     logging.set_verbosity(logging.WARNING)
+    python_logging.getLogger('leviathan').setLevel(python_logging.INFO)
     # What fails in Orbax's tasks is raised to us as well, and said in one line.
     python_logging.getLogger('asyncio').setLevel(python_logging.CRITICAL)
     return main(argv)

@@ -9,7 +9,10 @@ the head's mode; modes are mapped to the model's width and summed over heads.
 from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
+import functools
+import logging
 import math
+from typing import Any
 
 from flax import linen as nn
 import jax
@@ -17,13 +20,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from leviathan import errors
+from leviathan import sharding
 from leviathan.embed import api
 from leviathan.embed import digits
+from leviathan.embed import distinct
 from leviathan.embed import lev_chunked
+from leviathan.embed import lev_pallas
+from leviathan.embed import modes
 from leviathan.embed import splines
 from leviathan.nn import initializers
 
 Params = Mapping[str, jax.Array]
+
+# Said at each product: a context is forgotten where a pass is traced later.
+_einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,7 +63,8 @@ class LevConfig(api.EmbedderConfig):
         f'config.model.embedder: knots={self.knots}; a quadratic spline needs '
         '3 or more'
       )
-    _implementation(self.implementation)
+    if self.implementation != 'auto':
+      _check(self.implementation)
 
   def make(
     self, *, vocab_size: int, padded_vocab_size: int, width: int
@@ -111,8 +122,12 @@ class Lev(api.Embedder):
         self.vocab_size, self.width
       ).items()
     }
-    x_TD = lev_embed(params, ids_BL.reshape(-1), self.config.implementation)
-    return x_TD.reshape(*ids_BL.shape, self.width)
+
+    def embed(params, ids_BL):
+      x_TD = lev_embed(params, ids_BL.reshape(-1), self.config.implementation)
+      return x_TD.reshape(*ids_BL.shape, self.width)
+
+    return sharding.by_rows(embed, params, ids_BL)
 
 
 def lev_embed(
@@ -124,16 +139,22 @@ def lev_embed(
     params: codebooks_JNC, seed_SCC, scale_SC, bias_SC, splines_SCGR, out_SRD.
     ids_T: integer ids in [0, V). An id of N**J or more would alias a small
       one: data, prompts and configs are checked where they enter.
-    implementation: 'reference', 'chunked', or 'auto' for the fastest here.
+    implementation: 'reference', the equations as they stand; 'chunked', for
+      XLA; 'pallas', a TPU kernel; or 'auto' for the fastest on the mesh in
+      force.
 
   Returns:
-    x_TD, in the parameters' type.
+    x_TD, in the parameters' type; computed in float32 if that is narrower.
 
   Raises:
     ConfigError: `implementation` is unknown.
   """
   params = {name: jnp.asarray(value) for name, value in params.items()}
-  return _implementation(implementation)(params, ids_T)
+  if implementation == 'auto':
+    num_digits, base, _ = params['codebooks_JNC'].shape
+    implementation = _fastest(sharding.platform(), num_digits * base)
+  _check(implementation)
+  return IMPLEMENTATIONS[implementation](params, ids_T)
 
 
 def _reference(params: Params, ids_T: jax.Array) -> jax.Array:
@@ -159,19 +180,52 @@ def _reference(params: Params, ids_T: jax.Array) -> jax.Array:
     return jax.vmap(token)(ids_T)
 
 
+def _on_distinct_ids(kernel: modes.Kernel) -> Callable:
+  """LEV by a kernel, which sees each distinct id of the batch once."""
+
+  def embed(params: Params, ids_T: jax.Array) -> jax.Array:
+    dtype = jnp.result_type(*params.values())
+    params = {
+      name: x.astype(jnp.promote_types(x.dtype, jnp.float32))
+      for name, x in params.items()
+    }
+    num_digits, base, _ = params['codebooks_JNC'].shape
+    operands = modes.Operands(
+      _einsum('JNC,SCE->JNSE', params['codebooks_JNC'], params['seed_SCC']),
+      params['scale_SC'],
+      params['bias_SC'],
+      params['splines_SCGR'],
+    )
+    found = distinct.find(ids_T, base**num_digits)
+    mode_TM: Any = modes.modes(kernel, operands, found.ids_T, found.count)
+    mode_TM = jnp.take(mode_TM, found.inverse_T, axis=0)
+    out_MD = params['out_SRD'].reshape(mode_TM.shape[1], -1)
+    x_TD: Any = modes.project(kernel, mode_TM, out_MD)
+    return x_TD.astype(dtype)
+
+  return embed
+
+
 IMPLEMENTATIONS = {
   'reference': _reference,
-  'chunked': lev_chunked.embed,
+  'chunked': _on_distinct_ids(lev_chunked),
+  'pallas': _on_distinct_ids(lev_pallas),
 }
 
 
-def _implementation(name: str) -> Callable[[Params, jax.Array], jax.Array]:
-  """The function of that name."""
-  if name == 'auto':
-    name = 'chunked'
-  if name not in IMPLEMENTATIONS:
+def _check(implementation: str) -> None:
+  """Refuses a name that is not there."""
+  if implementation not in IMPLEMENTATIONS:
     raise errors.ConfigError(
-      f'config.model.embedder.implementation={name!r} is unknown; choose '
-      f'auto or one of {", ".join(IMPLEMENTATIONS)}'
+      f'config.model.embedder.implementation={implementation!r} is unknown; '
+      f'choose auto or one of {", ".join(IMPLEMENTATIONS)}'
     )
-  return IMPLEMENTATIONS[name]
+
+
+@functools.cache
+def _fastest(platform: str, codebook_rows: int) -> str:
+  """What 'auto' means on a platform; said once."""
+  fits = codebook_rows <= lev_pallas.MAX_ROWS
+  name = 'pallas' if platform == 'tpu' and fits else 'chunked'
+  logging.getLogger(__name__).info('LEV runs as %r on %s', name, platform)
+  return name

@@ -1,139 +1,226 @@
-"""LEV without its cost: the same function as `lev._reference`, reordered.
+"""The modes of LEV by XLA alone: a block of tokens and a coordinate at a time.
 
-1. `z @ seed` is linear in the codebooks, so their J * N rows are projected
-   once and a token only adds J rows of the result.
-2. Coordinates are the outermost loop, in chunks: a step is a batched matrix
-   product with the splines and a running product, and phi never exists whole.
-3. The product's gradient by one factor is the product of the others, that is
-   mode / phi_c: only `u` is kept for the backward pass and phi is recomputed.
-   Factors that are exactly 0 are counted apart, so nothing divides by them.
+1. In a block of tokens the product over coordinates is a running one, so what
+   is multiplied stays in the cache, and phi never exists whole.
+2. Around a knot a quadratic spline is a value, a slope and a curvature: three
+   rows for a token, where the basis has G.
+3. The product's gradient by one factor is the product of the others, mode over
+   phi_c: nothing but the modes is kept, and phi is computed again.
 
-A product out of float32's range: too large is inf, and seen as a loss that is
-not finite; too small is 0 and so are its gradients, where the plain form may
-still find one. Factors start near 1, and 128 of them would have to average
-below 0.5 or above 2 for either.
+Division is exact as long as the mode is a normal number. A block where one is
+not, as a factor is 0 or the product has left float32's range, multiplies the
+others one by one.
+
+`hold` keeps XLA from merging a computation into each of its uses, where it
+would be done once for every rank.
 """
 
-from collections.abc import Mapping
 import functools
 
 import jax
 import jax.numpy as jnp
 
+from leviathan import sharding
 from leviathan.embed import digits
+from leviathan.embed import modes
 from leviathan.embed import splines
 
 # Said at each product: a context is forgotten where a pass is traced later.
 _einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
-
-CHUNK = 16  # coordinates at a time; more is no faster and holds more memory
-
-
-def embed(params: Mapping[str, jax.Array], ids_T: jax.Array) -> jax.Array:
-  """See `lev.lev_embed`."""
-  u_CST = jnp.transpose(_coordinates_of_ids(params, ids_T), (2, 0, 1))
-  splines_CSGR = jnp.swapaxes(params['splines_SCGR'], 0, 1)
-  mode_STR = spline_product(u_CST, splines_CSGR)
-  return _einsum('STR,SRD->TD', mode_STR, params['out_SRD'])
+_hold = jax.lax.optimization_barrier
 
 
-def _coordinates_of_ids(
-  params: Mapping[str, jax.Array], ids_T: jax.Array
+def forward(
+  operands: modes.Operands, ids_T: jax.Array, count: jax.Array
 ) -> jax.Array:
-  """u_STC from the projected codebooks."""
-  num_digits, base, _ = params['codebooks_JNC'].shape
-  rows_SJNC = _einsum(
-    'JNC,SCE->SJNE', params['codebooks_JNC'], params['seed_SCC']
-  )
-  a_STC = functools.reduce(
-    jnp.add,
-    [
-      jnp.take(rows_SJNC[:, j], digit_T, axis=1)
-      for j, digit_T in enumerate(digits.split(ids_T, base, num_digits))
-    ],
-  )
-  return splines.coordinates(
-    a_STC, params['scale_SC'][:, None], params['bias_SC'][:, None]
-  )
+  """See `modes.modes`."""
+  blocks = _Blocks(ids_T, count)
+  S, _, G, R = operands.splines_SCGR.shape
+  pieces_CSGR = _pieces(operands)
 
+  def body(i, mode_nSBR):
+    u_BSC = _coordinates(operands, blocks.ids_nB[i])
+    u_CSB = _hold(jnp.transpose(u_BSC, (2, 1, 0)))
+    knot_CSB, offset_CSB = _hold(splines.piece(u_CSB, G))
 
-@jax.custom_vjp
-def spline_product(u_CST: jax.Array, splines_CSGR: jax.Array) -> jax.Array:
-  """mode_STR: product over C of the splines' values at `u`."""
-  return _forward(u_CST, splines_CSGR)[0]
+    def step(mode_SBR, coordinate):
+      return mode_SBR * _phi(*coordinate), None
 
-
-def _phi(u_kST: jax.Array, splines_kSGR: jax.Array) -> jax.Array:
-  """Spline values at a chunk's coordinates, phi_kSTR."""
-  basis_kSTG = splines.basis(u_kST, splines_kSGR.shape[2])
-  return _einsum('kSTG,kSGR->kSTR', basis_kSTG, splines_kSGR)
-
-
-def _chunks(x_C: jax.Array, fill: float) -> jax.Array:
-  """(C, ...) -> (C / CHUNK, CHUNK, ...), C filled up with `fill`."""
-  count = -(-x_C.shape[0] // CHUNK)
-  missing = count * CHUNK - x_C.shape[0]
-  padding = [(0, missing)] + [(0, 0)] * (x_C.ndim - 1)
-  x_C = jnp.pad(x_C, padding, constant_values=fill)
-  return x_C.reshape(count, CHUNK, *x_C.shape[1:])
-
-
-def _forward(u_CST, splines_CSGR):
-  """mode_STR and what the backward pass keeps."""
-  _, S, T = u_CST.shape
-  R = splines_CSGR.shape[-1]
-  dtype = splines_CSGR.dtype
-
-  def step(carry, chunk):
-    product_STR, zeros_STR = carry
-    phi_kSTR = _phi(*chunk)
-    is_zero_kSTR = phi_kSTR == 0
-    factors_kSTR = jnp.where(is_zero_kSTR, 1, phi_kSTR)
-    return (
-      product_STR * jnp.prod(factors_kSTR, axis=0),
-      zeros_STR + jnp.sum(is_zero_kSTR, axis=0, dtype=jnp.int32),
-    ), None
-
-  start = (jnp.ones((S, T, R), dtype), jnp.zeros((S, T, R), jnp.int32))
-  # A coordinate that only fills up a chunk has splines of 1, so a factor of 1.
-  chunks = (_chunks(u_CST, 0.5), _chunks(splines_CSGR, 1.0))
-  (product_STR, zeros_STR), _ = jax.lax.scan(step, start, chunks)
-  mode_STR = jnp.where(zeros_STR == 0, product_STR, 0)
-  return mode_STR, (u_CST, splines_CSGR, product_STR, zeros_STR)
-
-
-def _backward(residuals, d_mode_STR):
-  """Gradients by `u` and by the splines; phi is recomputed chunk by chunk."""
-  u_CST, splines_CSGR, product_STR, zeros_STR = residuals
-  # No gradient arrives, none leaves: not 0 * inf where a zero hid an overflow.
-  weighted_STR = jnp.where(d_mode_STR == 0, 0, d_mode_STR * product_STR)
-
-  def step(carry, chunk):
-    u_kST, splines_kSGR = chunk
-    num_knots = splines_kSGR.shape[2]
-    basis_kSTG, basis_vjp = jax.vjp(
-      functools.partial(splines.basis, num_knots=num_knots), u_kST
+    start_SBR = jnp.ones((S, blocks.size, R), mode_nSBR.dtype)
+    mode_SBR, _ = jax.lax.scan(
+      step, start_SBR, (pieces_CSGR, knot_CSB, offset_CSB)
     )
-    phi_kSTR = _einsum('kSTG,kSGR->kSTR', basis_kSTG, splines_kSGR)
-    # The others' product: all of it over phi_c where none is 0; where one is,
-    # it counts for that one alone; where two are, for none.
-    is_zero_kSTR = phi_kSTR == 0
-    others = zeros_STR - is_zero_kSTR
-    d_phi_kSTR = jnp.where(
-      others == 0, weighted_STR / jnp.where(is_zero_kSTR, 1, phi_kSTR), 0
+    return mode_nSBR.at[i].set(mode_SBR)
+
+  shape = (*blocks.ids_nB.shape[:1], S, blocks.size, R)
+  start_nSBR = jnp.zeros(shape, operands.splines_SCGR.dtype)
+  return blocks.join(jax.lax.fori_loop(0, blocks.needed, body, start_nSBR))
+
+
+def backward(
+  operands: modes.Operands,
+  ids_T: jax.Array,
+  count: jax.Array,
+  mode_TM: jax.Array,
+  d_mode_TM: jax.Array,
+) -> modes.Operands:
+  """See `modes.Kernel`."""
+  blocks = _Blocks(ids_T, count)
+  heads = len(operands.splines_SCGR)
+  mode_nSBR = blocks.split(mode_TM, heads)
+  d_mode_nSBR = blocks.split(d_mode_TM, heads)
+  splines_CSGR = jnp.swapaxes(operands.splines_SCGR, 0, 1)
+  pieces_CSGR = _pieces(operands)
+
+  def body(i, sums):
+    u_BSC, pull = jax.vjp(
+      lambda operands: _coordinates(operands, blocks.ids_nB[i]), operands
     )
-    d_splines_kSGR = _einsum('kSTG,kSTR->kSGR', basis_kSTG, d_phi_kSTR)
-    d_basis_kSTG = _einsum('kSTR,kSGR->kSTG', d_phi_kSTR, splines_kSGR)
-    (d_u_kST,) = basis_vjp(d_basis_kSTG)
-    return carry, (d_u_kST, d_splines_kSGR)
+    u_CSB = _hold(jnp.transpose(u_BSC, (2, 1, 0)))
+    mode_SBR = mode_nSBR[i]
+    smallest = jnp.finfo(mode_SBR.dtype).tiny
+    is_normal = jnp.isfinite(mode_SBR) & (jnp.abs(mode_SBR) >= smallest)
+    d_u_CSB, d_splines_CSGR = jax.lax.cond(
+      jnp.all(is_normal),
+      lambda *args: _by_division(mode_SBR, pieces_CSGR, *args),
+      _one_by_one,
+      splines_CSGR,
+      u_CSB,
+      d_mode_nSBR[i],
+    )
+    (d_operands,) = pull(jnp.transpose(d_u_CSB, (2, 1, 0)))
+    return jax.tree.map(jnp.add, sums, (d_operands, d_splines_CSGR))
 
-  chunks = (_chunks(u_CST, 0.5), _chunks(splines_CSGR, 1.0))
-  _, (d_u, d_splines) = jax.lax.scan(step, None, chunks)
-  C = u_CST.shape[0]
-  return (
-    d_u.reshape(-1, *u_CST.shape[1:])[:C],
-    d_splines.reshape(-1, *splines_CSGR.shape[1:])[:C],
+  start = jax.tree.map(jnp.zeros_like, (operands, splines_CSGR))
+  d_operands, d_splines_CSGR = jax.lax.fori_loop(0, blocks.needed, body, start)
+  return d_operands._replace(splines_SCGR=jnp.swapaxes(d_splines_CSGR, 0, 1))
+
+
+def product(a: jax.Array, b: jax.Array, axes: str) -> jax.Array:
+  """See `modes.Kernel`."""
+  return _einsum(axes, a, b)
+
+
+class _Blocks:
+  """Tokens in blocks, the last one filled up; only those needed are visited."""
+
+  def __init__(self, ids_T: jax.Array, count: jax.Array):
+    # On a CPU a block's running product, 1 MB at the paper's sizes, fits the
+    # cache; an accelerator wants more to do at once.
+    limit = 512 if sharding.platform() == 'cpu' else 4096
+    self.tokens = len(ids_T)
+    self.size = min(self.tokens, limit)
+    self.missing = -self.tokens % self.size
+    self.needed = (count + self.size - 1) // self.size
+    # With an id that is there already: any other might give inf.
+    self.ids_nB = jnp.pad(ids_T, (0, self.missing), mode='edge').reshape(
+      -1, self.size
+    )
+
+  def split(self, x_TM: jax.Array, heads: int) -> jax.Array:
+    """x_TM -> x_nSBR."""
+    x_TM = jnp.pad(x_TM, ((0, self.missing), (0, 0)))
+    return jnp.swapaxes(
+      x_TM.reshape(-1, self.size, heads, x_TM.shape[1] // heads), 1, 2
+    )
+
+  def join(self, x_nSBR: jax.Array) -> jax.Array:
+    """x_nSBR -> x_TM."""
+    x_nBSR = jnp.swapaxes(x_nSBR, 1, 2)
+    return x_nBSR.reshape(-1, x_nBSR.shape[2] * x_nBSR.shape[3])[: self.tokens]
+
+
+def _coordinates(operands: modes.Operands, ids_B: jax.Array) -> jax.Array:
+  """u_BSC."""
+  num_digits, base, _, _ = operands.rows_JNSC.shape
+  rows = [
+    jnp.take(rows_NSC, digit_B, axis=0)
+    for rows_NSC, digit_B in zip(
+      operands.rows_JNSC, digits.split(ids_B, base, num_digits), strict=True
+    )
+  ]
+  a_BSC = functools.reduce(jnp.add, rows)
+  return splines.coordinates(a_BSC, operands.scale_SC, operands.bias_SC)
+
+
+def _pieces(operands: modes.Operands) -> tuple[jax.Array, ...]:
+  """`splines.pieces`, coordinates first."""
+  return _hold(splines.pieces(jnp.swapaxes(operands.splines_SCGR, 0, 1)))
+
+
+def _rows(table_SGR: jax.Array, knot_SB: jax.Array) -> jax.Array:
+  """Each token's row, (S, B, R)."""
+  return jax.vmap(lambda table_GR, knot_B: table_GR[knot_B])(table_SGR, knot_SB)
+
+
+def _phi(pieces_SGR, knot_SB: jax.Array, offset_SB: jax.Array) -> jax.Array:
+  """The splines of one coordinate, phi_SBR."""
+  value_SBR, slope_SBR, curvature_SBR = (
+    _rows(table_SGR, knot_SB) for table_SGR in pieces_SGR
   )
+  offset_SB1 = offset_SB[..., None]
+  return value_SBR + offset_SB1 * (slope_SBR + offset_SB1 * curvature_SBR)
 
 
-spline_product.defvjp(_forward, _backward)
+def _by_division(
+  mode_SBR, pieces_CSGR, splines_CSGR, u_CSB, d_mode_SBR
+) -> tuple[jax.Array, jax.Array]:
+  """(d_u_CSB, d_splines_CSGR), where no mode is 0."""
+  num_knots = splines_CSGR.shape[2]
+  (knot_CSB, offset_CSB), (_, rate_CSB) = _hold(
+    jax.jvp(
+      lambda u: splines.piece(u, num_knots), (u_CSB,), (jnp.ones_like(u_CSB),)
+    )
+  )
+  weighted_SBR = _hold(d_mode_SBR * mode_SBR)
+  # A sum over R as a product with ones, which XLA makes three times faster.
+  ones_R = _hold(jnp.ones(mode_SBR.shape[-1], mode_SBR.dtype))
+
+  def step(_, coordinate):
+    pieces_SGR, knot_SB, offset_SB, rate_SB, u_SB = coordinate
+    d_phi_SBR = weighted_SBR / _phi(pieces_SGR, knot_SB, offset_SB)
+    # The same rows again, held so that they are not kept from the first time.
+    (_, *rest_SGR), knot_SB = _hold((pieces_SGR, knot_SB))
+    slope_SBR, curvature_SBR = (_rows(x_SGR, knot_SB) for x_SGR in rest_SGR)
+    slope_SBR += 2 * offset_SB[..., None] * curvature_SBR
+    d_u_SB = rate_SB * _einsum('SBR,R->SB', d_phi_SBR * slope_SBR, ones_R)
+    basis_SGB = _hold(splines.basis(u_SB, num_knots, axis=1))
+    return None, (d_u_SB, _einsum('SGB,SBR->SGR', basis_SGB, d_phi_SBR))
+
+  coordinates = (pieces_CSGR, knot_CSB, offset_CSB, rate_CSB, u_CSB)
+  # Coordinates do not wait for one another: four are under way at a time.
+  return jax.lax.scan(step, None, coordinates, unroll=4)[1]
+
+
+def _one_by_one(splines_CSGR, u_CSB, d_mode_SBR) -> tuple[jax.Array, jax.Array]:
+  """(d_u_CSB, d_splines_CSGR) whatever the factors are; a head at a time."""
+
+  def phi(u_B, splines_GR):
+    basis_BG = splines.basis(u_B, splines_GR.shape[0])
+    return _einsum('BG,GR->BR', basis_BG, splines_GR)
+
+  def head(xs):
+    u_CB, splines_CGR, d_mode_BR = xs
+
+    def up(before_BR, coordinate):
+      return before_BR * phi(*coordinate), before_BR
+
+    def down(after_BR, coordinate):
+      before_BR, *arguments = coordinate
+      phi_BR, pull = jax.vjp(phi, *arguments)
+      # A factor of 0 decides, also beside an overflow.
+      is_zero_BR = (before_BR == 0) | (after_BR == 0) | (d_mode_BR == 0)
+      d_phi_BR = jnp.where(is_zero_BR, 0, d_mode_BR * before_BR * after_BR)
+      return after_BR * phi_BR, pull(d_phi_BR)
+
+    ones_BR = jnp.ones_like(d_mode_BR)
+    _, before_CBR = jax.lax.scan(up, ones_BR, (u_CB, splines_CGR))
+    return jax.lax.scan(
+      down, ones_BR, (before_CBR, u_CB, splines_CGR), reverse=True
+    )[1]
+
+  d_u_SCB, d_splines_SCGR = jax.lax.map(
+    head,
+    (jnp.swapaxes(u_CSB, 0, 1), jnp.swapaxes(splines_CSGR, 0, 1), d_mode_SBR),
+  )
+  return jnp.swapaxes(d_u_SCB, 0, 1), jnp.swapaxes(d_splines_SCGR, 0, 1)

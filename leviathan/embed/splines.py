@@ -1,4 +1,4 @@
-"""Coordinates in [0, 1], and the quadratic B-spline basis on them.
+"""Coordinates in [0, 1], and quadratic splines on them.
 
 Batley & Saha, arXiv 2601.22040 v2.
 """
@@ -10,34 +10,87 @@ NORM_EPSILON = 1e-5
 
 
 def coordinates(
-  a_C: jax.Array, scale_C: jax.Array, bias_C: jax.Array
+  a_C: jax.Array, scale_C: jax.Array, bias_C: jax.Array, axis: int = -1
 ) -> jax.Array:
   """Projected seeds to coordinates in [0, 1].
 
-  LayerNorm over the last axis, then sigmoid(a / 2); other axes broadcast.
+  LayerNorm over `axis`, then sigmoid(a / 2); other axes broadcast.
   """
-  mean = jnp.mean(a_C, axis=-1, keepdims=True)
-  variance = jnp.mean(jnp.square(a_C - mean), axis=-1, keepdims=True)
+  mean = jnp.mean(a_C, axis=axis, keepdims=True)
+  variance = jnp.mean(jnp.square(a_C - mean), axis=axis, keepdims=True)
   normed_C = (a_C - mean) * jax.lax.rsqrt(variance + NORM_EPSILON)
   return jax.nn.sigmoid(0.5 * (normed_C * scale_C + bias_C))
 
 
-def basis(u: jax.Array, num_knots: int) -> jax.Array:
+def basis(u: jax.Array, num_knots: int, axis: int = -1) -> jax.Array:
   """Values of the G basis functions, which sum to 1.
 
   Args:
     u: coordinates in [0, 1], of any shape.
     num_knots: G >= 3; knots lie evenly on [0, 1], both ends included.
+    axis: where G stands in what is returned.
 
   Returns:
-    Array of shape u.shape + (G,), at most three entries of which are not 0.
+    Like `u` with an axis more, along which at most three values are not 0.
   """
-  knots_G = jnp.arange(num_knots, dtype=u.dtype)
-  t = jnp.abs(u[..., None] * (num_knots - 1) - knots_G)
-  values = jnp.where(
-    t < 0.5,
-    0.75 - t * t,
-    jnp.where(t < 1.5, 0.5 * jnp.square(1.5 - t), 0.0),
+  x = jnp.expand_dims(u * (num_knots - 1), axis)
+  shape = list(x.shape)
+  shape[axis] = num_knots
+  # Of integers: a kernel can make no others.
+  knots = jax.lax.broadcasted_iota(jnp.int32, shape, axis % x.ndim)
+  # Inside, the sum is 1 already; at the ends part of the support is cut off,
+  # that of the functions which would have their knots at -1 and at G.
+  total = 1 - _bspline(x + 1) - _bspline(num_knots - x)
+  return _bspline(x - knots.astype(x.dtype)) / total
+
+
+def _bspline(t: jax.Array) -> jax.Array:
+  """The quadratic B-spline: 3/4 - t^2, then (3/2 - |t|)^2 / 2, then 0."""
+  t = jnp.abs(t)
+  far = jnp.maximum(1.5 - t, 0)
+  near = jnp.maximum(0.5 - t, 0)
+  return 0.5 * far * far - 1.5 * near * near
+
+
+def piece(u: jax.Array, num_knots: int) -> tuple[jax.Array, jax.Array]:
+  """Which polynomial of `pieces` holds at `u`, and where on it.
+
+  Returns:
+    The nearest knot, int32 in [0, G), and the offset to put into the piece.
+  """
+  x = u * (num_knots - 1)
+  knot = (x + 0.5).astype(jnp.int32)
+  offset = x - knot.astype(u.dtype)
+  # At the ends only two functions are left, of values 3/4 - t^2 and
+  # (1/2 + t)^2 / 2. Divided by their sum they are 1 - s and s, so the spline
+  # is a line in s.
+  t = jnp.abs(offset)
+  share = _bspline(1 - t) / (_bspline(t) + _bspline(1 - t))
+  at_end = (knot == 0) | (knot == num_knots - 1)
+  return knot, jnp.where(at_end, share, offset)
+
+
+def pieces(splines_GR: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """The splines as a polynomial around each knot; leading axes are kept.
+
+  Returns:
+    Value, slope and curvature, each like `splines_GR`: at `piece`'s offset o
+    the splines are value + o * (slope + o * curvature).
+  """
+  before, here, after = (
+    splines_GR[..., :-2, :],
+    splines_GR[..., 1:-1, :],
+    splines_GR[..., 2:, :],
   )
-  # Inside, the sum is 1 already; at the ends part of the support is cut off.
-  return values / jnp.sum(values, axis=-1, keepdims=True)
+  first, last = splines_GR[..., :1, :], splines_GR[..., -1:, :]
+  to_second = splines_GR[..., 1:2, :] - first
+  to_last_but_one = splines_GR[..., -2:-1, :] - last
+  curvature = 0.5 * (before - 2 * here + after)
+  zero = jnp.zeros_like(first)
+  return (
+    jnp.concatenate([first, here + 0.25 * curvature, last], axis=-2),
+    jnp.concatenate(
+      [to_second, 0.5 * (after - before), to_last_but_one], axis=-2
+    ),
+    jnp.concatenate([zero, curvature, zero], axis=-2),
+  )

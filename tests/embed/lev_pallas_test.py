@@ -1,0 +1,79 @@
+"""The TPU kernel, compiled for TPUs that are not here.
+
+That its numbers are right is shown by interpreting it, in lev_test and
+modes_test; here, that real chips would take it, and how little they need.
+"""
+
+import os
+
+import jax
+from jax.experimental import topologies
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from leviathan import errors
+from leviathan import sharding
+from leviathan.embed import lev
+
+# Several processes may compile at once, and none asks the network for a TPU.
+os.environ['ALLOW_MULTIPLE_LIBTPU_LOAD'] = '1'
+os.environ['TPU_SKIP_MDS_QUERY'] = '1'
+
+D, T, V = 2048, 8192, 200_019
+CONFIG = lev.LevConfig(
+  name='lev',
+  num_digits=3,
+  seed_width=128,
+  heads=8,
+  knots=16,
+  rank=64,
+  implementation='auto',
+)
+
+
+@pytest.mark.parametrize('topology', ['v5e:2x2', 'v6e:2x2', 'v5p:2x2x1'])
+def test_the_layer_of_1p2b_compiles_for_a_chip_and_fits(topology):
+  devices = topologies.get_topology_desc(topology, platform='tpu').devices[:1]
+  mesh = sharding.make_mesh(
+    sharding.MeshConfig(data=1, fsdp=1, tensor=1), devices
+  )
+  whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+  params = {
+    name: jax.ShapeDtypeStruct(shape, jnp.float32, sharding=whole)
+    for name, (shape, _) in CONFIG.parameters(V, D).items()
+  }
+  ids_BL = jax.ShapeDtypeStruct((16, T // 16), jnp.int32, sharding=whole)
+  cotangent_BLD = jax.ShapeDtypeStruct((16, T // 16, D), jnp.float32)
+
+  def scalar(params, ids_BL, cotangent_BLD):
+    def embed(params, ids_BL):
+      # 'auto' must see the mesh's platform, not this machine's.
+      return lev.lev_embed(params, ids_BL.reshape(-1)).reshape(*ids_BL.shape, D)
+
+    return jnp.sum(sharding.by_rows(embed, params, ids_BL) * cotangent_BLD)
+
+  with jax.set_mesh(mesh):
+    compiled = (
+      jax.jit(jax.value_and_grad(scalar))
+      .lower(params, ids_BL, cotangent_BLD)
+      .compile()
+    )
+  text = compiled.as_text()
+  for kernel in ('forward_kernel', 'backward_kernel', 'lev_product'):
+    assert kernel in text
+  # T x S x C coordinates alone would take 0.03 GB, phi 2.1 GB.
+  assert compiled.memory_analysis().temp_size_in_bytes <= 0.11e9
+  assert compiled.cost_analysis()['bytes accessed'] <= 1.5e9
+
+
+def test_too_many_codebook_rows_are_refused():
+  params = {
+    name: np.zeros(shape, np.float32)
+    for name, (shape, _) in lev.LevConfig(
+      name='lev', num_digits=1, seed_width=2, heads=1, knots=3, rank=1,
+      implementation='pallas',
+    ).parameters(3000, 4).items()
+  }  # fmt: skip
+  with pytest.raises(errors.ConfigError, match='1 x 3000 codebook rows'):
+    lev.lev_embed(params, np.zeros(3, np.int32), 'pallas')
