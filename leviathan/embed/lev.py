@@ -151,8 +151,10 @@ def lev_embed(
   """
   params = {name: jnp.asarray(value) for name, value in params.items()}
   if implementation == 'auto':
-    num_digits, base, _ = params['codebooks_JNC'].shape
-    implementation = _fastest(sharding.platform(), num_digits * base)
+    num_digits, base, seed_width = params['codebooks_JNC'].shape
+    rank = params['splines_SCGR'].shape[-1]
+    fits = lev_pallas.fits(num_digits * base, seed_width, rank)
+    implementation = _fastest(sharding.platform(), fits)
   _check(implementation)
   return IMPLEMENTATIONS[implementation](params, ids_T)
 
@@ -223,9 +225,8 @@ def _check(implementation: str) -> None:
 
 
 @functools.cache
-def _fastest(platform: str, codebook_rows: int) -> str:
+def _fastest(platform: str, kernel_fits: bool) -> str:
   """What 'auto' means on a platform; said once."""
-  fits = codebook_rows <= lev_pallas.MAX_ROWS
-  name = 'pallas' if platform == 'tpu' and fits else 'chunked'
+  name = 'pallas' if platform == 'tpu' and kernel_fits else 'chunked'
   logging.getLogger(__name__).info('LEV runs as %r on %s', name, platform)
   return name

@@ -27,14 +27,20 @@ from leviathan.embed import splines
 LANES = 128
 BLOCK = 256  # tokens
 TILE = 1024  # of a matrix, along each axis
-MAX_ROWS = 2048  # codebook rows over all digits that a product may pick from
 VMEM_BYTES = 64 * 2**20
+MAX_ROWS = 2048  # of all codebooks: a product picks from them
+MAX_FACTORS = VMEM_BYTES // (2 * 4 * BLOCK)  # C x R: half of the memory
 
 _dot = functools.partial(
   jax.lax.dot_general,
   precision=jax.lax.Precision.HIGHEST,
   preferred_element_type=jnp.float32,
 )
+
+
+def fits(codebook_rows: int, seed_width: int, rank: int) -> bool:
+  """Whether the kernel takes J x N rows, C coordinates and R ranks."""
+  return codebook_rows <= MAX_ROWS and seed_width * rank <= MAX_FACTORS
 
 
 def forward(
@@ -167,12 +173,13 @@ class _Inputs:
 
   def __init__(self, operands: modes.Operands, ids_T: jax.Array):
     J, N, S, C = operands.rows_JNSC.shape
-    _, _, G, R = operands.splines_SCGR.shape
-    if J * N > MAX_ROWS:
+    R = operands.splines_SCGR.shape[-1]
+    if not fits(J * N, C, R):
       raise errors.ConfigError(
-        f"config.model.embedder.implementation='pallas' picks from "
-        f'{J} x {N} codebook rows by a matrix product; {MAX_ROWS} is its '
-        "limit, give more num_digits or implementation='chunked'"
+        "config.model.embedder.implementation='pallas' holds num_digits x base "
+        f'= {J * N} codebook rows (at most {MAX_ROWS}) and seed_width x rank = '
+        f'{C * R} factors a token (at most {MAX_FACTORS}) on the chip; give '
+        "less, or implementation='chunked'"
       )
     missing = -len(ids_T) % BLOCK
     ids_T = jnp.pad(ids_T, (0, missing), mode='edge')

@@ -4,6 +4,7 @@ That its numbers are right is shown by interpreting it, in lev_test and
 modes_test; here, that real chips would take it, and how little they need.
 """
 
+import dataclasses
 import os
 
 import jax
@@ -12,9 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from leviathan import arrays
 from leviathan import errors
+from leviathan import experiment
 from leviathan import sharding
 from leviathan.embed import lev
+from leviathan.embed import lev_pallas
 
 # Several processes may compile at once, and none asks the network for a TPU.
 os.environ['ALLOW_MULTIPLE_LIBTPU_LOAD'] = '1'
@@ -67,13 +71,44 @@ def test_the_layer_of_1p2b_compiles_for_a_chip_and_fits(topology):
   assert compiled.cost_analysis()['bytes accessed'] <= 1.5e9
 
 
-def test_too_many_codebook_rows_are_refused():
+@pytest.mark.parametrize(
+  'sizes, message',
+  [
+    # A vocabulary of one digit, where a product would pick from all of it.
+    (dict(num_digits=1, seed_width=2, rank=1), '3000 codebook rows'),
+    (dict(num_digits=2, seed_width=256, rank=256), '65536 factors a token'),
+  ],
+)
+def test_what_does_not_fit_the_chip_is_refused_by_name(sizes, message):
+  config = dataclasses.replace(CONFIG, heads=1, knots=3, **sizes)
   params = {
     name: np.zeros(shape, np.float32)
-    for name, (shape, _) in lev.LevConfig(
-      name='lev', num_digits=1, seed_width=2, heads=1, knots=3, rank=1,
-      implementation='pallas',
-    ).parameters(3000, 4).items()
-  }  # fmt: skip
-  with pytest.raises(errors.ConfigError, match='1 x 3000 codebook rows'):
+    for name, (shape, _) in config.parameters(3000, 4).items()
+  }
+  with pytest.raises(errors.ConfigError, match=message):
     lev.lev_embed(params, np.zeros(3, np.int32), 'pallas')
+  assert lev_pallas.fits(177, 128, 64)
+
+
+def test_a_whole_training_step_compiles_for_a_slice(tiny):
+  """Kernel, mesh and model together: four chips, split by fsdp and tensor."""
+  parts = experiment.Experiment(
+    tiny.config(),
+    sharding.make_mesh(
+      sharding.MeshConfig(data=1, fsdp=2, tensor=2),
+      topologies.get_topology_desc('v5e:2x2', platform='tpu').devices,
+    ),
+  )
+  rows_BL = jax.ShapeDtypeStruct(
+    (8, 32), jnp.int32, sharding=sharding.batch_sharding(parts.mesh)
+  )
+  weights_BL = jax.ShapeDtypeStruct(
+    (8, 32), jnp.float32, sharding=rows_BL.sharding
+  )
+  state = parts.abstract_state
+  with jax.set_mesh(parts.mesh):
+    lowered = parts.train_step().lower(
+      state, arrays.Batch(rows_BL, rows_BL, weights_BL)
+    )
+    text = lowered.compile().as_text()
+  assert 'forward_kernel' in text and 'backward_kernel' in text
