@@ -4,7 +4,7 @@
 
 Prints one JSON row for each number of tokens and width, at the paper's sizes
 (V = 200,019; J, C, S, G, R = 3, 128, 8, 16, 64), in float32, on token ids of
-Zipf's law. A form is
+Zipf's law, or on those of a prepared dataset. A form is
 
   plain      the equations vmapped over tokens and heads, the product through
              a sum of logarithms: LEV as first published
@@ -31,6 +31,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from leviathan.data import loader
+from leviathan.data import records
 from leviathan.embed import digits
 from leviathan.embed import lev
 from leviathan.embed import splines
@@ -38,6 +40,7 @@ from leviathan.embed import splines
 TOKENS = flags.DEFINE_list('tokens', ['512', '4096', '32768'], 'N.')
 WIDTHS = flags.DEFINE_list('widths', ['512', '1024', '2048'], 'D.')
 IMPLEMENTATION = flags.DEFINE_string('implementation', 'auto', 'Under test.')
+DATASET = flags.DEFINE_string('dataset', None, 'Prepared, instead of Zipf.')
 ROUNDS = flags.DEFINE_integer('rounds', 3, 'Timings; the median is printed.')
 
 VOCAB_SIZE = 200_019
@@ -84,12 +87,27 @@ def draw(width: int) -> dict[str, jax.Array]:
   return params
 
 
+def draw_ids(tokens: int, rng: np.random.Generator) -> np.ndarray:
+  """ids_T of Zipf's law, or of whole records in a random order."""
+  if not DATASET.value:
+    share_V = 1 / np.arange(1, VOCAB_SIZE + 1)
+    return rng.choice(VOCAB_SIZE, tokens, p=share_V / share_V.sum())
+  dataset = records.open_dataset(DATASET.value)
+  batches = loader.train_batches(
+    dataset,
+    batch_size=-(-tokens // dataset.manifest.seq_len),
+    seed=0,
+    start_step=0,
+    process_index=0,
+    process_count=1,
+  )
+  return next(batches).inputs_BL.reshape(-1)[:tokens]
+
+
 def forms(width: int, tokens: int) -> dict[str, tuple[Callable, Any, Any]]:
   """{form: (function, parameters, ids_T)}."""
   rng = np.random.default_rng(1)
-  share_V = 1 / np.arange(1, VOCAB_SIZE + 1)
-  zipf_T = rng.choice(VOCAB_SIZE, tokens, p=share_V / share_V.sum())
-  zipf_T = jnp.asarray(zipf_T, jnp.int32)
+  ids_T = jnp.asarray(draw_ids(tokens, rng), jnp.int32)
   different_T = rng.choice(VOCAB_SIZE, tokens, replace=False)
   different_T = jnp.asarray(different_T, jnp.int32)
   params = draw(width)
@@ -102,15 +120,15 @@ def forms(width: int, tokens: int) -> dict[str, tuple[Callable, Any, Any]]:
 
   table_VD = jnp.full((VOCAB_SIZE, width), 0.02, jnp.float32)
   return {
-    'plain': (plain, params, zipf_T),
+    'plain': (plain, params, ids_T),
     'reference': (
       lambda params, ids_T: lev.lev_embed(params, ids_T, 'reference'),
       params,
-      zipf_T,
+      ids_T,
     ),
     'different': (tested, params, different_T),
-    'distinct': (tested, params, zipf_T),
-    'table': (lookup, table_VD, zipf_T),
+    'distinct': (tested, params, ids_T),
+    'table': (lookup, table_VD, ids_T),
   }
 
 
@@ -155,8 +173,9 @@ def measure(tokens: int, width: int) -> dict[str, Any]:
     microseconds = statistics.median(times) / tokens * 1e6
     figures[key]['microseconds_per_token'] = round(microseconds, 2)
   row = {'tokens': tokens, 'width': width, 'backend': jax.default_backend()}
-  _, _, zipf_T = forms(width, tokens)['distinct']
-  row['distinct_ids'] = len(np.unique(zipf_T))
+  row['ids'] = DATASET.value or 'zipf'
+  _, _, ids_T = forms(width, tokens)['distinct']
+  row['distinct_ids'] = len(np.unique(ids_T))
   for (form, what), found in figures.items():
     beside = figures['plain', what]
     for name, ratio in (

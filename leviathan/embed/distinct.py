@@ -1,8 +1,10 @@
 """The distinct ids of a batch: equal ids have equal embeddings.
 
-Found with fixed shapes, so it works under `jit`, and without sorting: one mark
-an id of the vocabulary, and their running count. On a CPU that takes a
-twentieth of the time of a sort, and a third of what the host would need.
+Of real text, 4096 tokens have some 1000 and 262,144 some 10,000. They are found
+with fixed shapes, so it works under `jit`, and without sorting: a mark for each
+id of the vocabulary, and a running count of the marks. On a CPU, for 262,144
+tokens, that takes a thirtieth of the time of a sort, and less than half of what
+the host would need to prepare them.
 """
 
 from typing import NamedTuple
