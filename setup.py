@@ -22,7 +22,8 @@ INSTALL = [
 EXTRAS = {
   'test': [
     # Kernels are compiled for TPUs that need not be there.
-    'libtpu==0.0.42.*',
+    'libtpu==0.0.42.*; '
+    'sys_platform == "linux" and platform_machine == "x86_64"',
     'pyright[nodejs]==1.1.414',
     'pytest==9.2.0',
     'pytest-xdist==3.8.0',

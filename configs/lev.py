@@ -32,7 +32,7 @@ def embedder(scale: str):
   embedder.heads = 8  # S
   embedder.knots = 16  # G
   embedder.rank = 64  # R
-  embedder.implementation = 'auto'  # or reference, chunked
+  embedder.implementation = 'auto'  # or reference, chunked, pallas
   if scale.startswith('smoke'):
     embedder.update(seed_width=64, heads=4, rank=32)
   return embedder

@@ -6,14 +6,14 @@ A name's suffix gives its shape, one capital a dimension: `x_BLD`, `w_DHK`.
   L  length, in tokens          D  model width
   T  tokens, B and L flattened  H  attention heads
   F  width of the MLP           K  width of one attention head
-  E  width of a narrow table    M  hidden units of an embedder's MLP
+  E  width of a narrow table    M  hidden units of an embedder's MLP;
+                                   of LEV its modes, S times R
   Q  items of a list: classes of tokens, curves
   P  points of a curve
   LEV alone:
   J  digits of a token id       N  base of the digits
   C  seed width (coordinates)   S  spline heads
   G  knots of a spline          R  rank
-  M  modes, S times R
 """
 
 from typing import Any

@@ -1,6 +1,7 @@
 """A checkpoint's parameters, by the run's own config and without optimizer."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -67,7 +68,9 @@ def embeddings(loaded: Restored) -> np.ndarray:
   mesh, vocab_size = loaded.parts.mesh, loaded.parts.config.model.vocab_size
   block = -(-EMBEDDING_BLOCK // mesh.size) * mesh.size
 
-  @jax.jit
+  whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+
+  @functools.partial(jax.jit, out_shardings=whole)
   def embed_rows(params, ids_BL):
     return loaded.parts.model.apply(
       {'params': params}, ids_BL, method=lambda m, ids: m.embedder(ids)
@@ -87,7 +90,8 @@ def with_table(loaded: Restored) -> Restored:
   """The same model with its input embeddings computed once, as a table.
 
   To evaluate or generate with: parameters no longer change, so whatever the
-  embedder computes of a token id it need not compute again.
+  embedder computes of a token id it need not compute again. A model that has a
+  table is given back as it is.
   """
   model = loaded.parts.config.model
   table = embed.EMBEDDERS['table'](name='table')

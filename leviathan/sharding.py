@@ -20,7 +20,7 @@ from leviathan import errors
 AXES = ('data', 'fsdp', 'tensor')
 
 # Logical axis -> mesh axes; None is replicated. LEV's parameters name no axis:
-# they are small, and its work is split by tokens.
+# they are small, and its work is split by tokens, over the axes of the batch.
 RULES: tuple[tuple[str, tuple[str, ...] | None], ...] = (
   ('batch', ('data', 'fsdp')),
   ('vocab', ('tensor',)),
@@ -134,10 +134,8 @@ def tree_shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
 
 def platform() -> str:
   """'cpu', 'gpu' or 'tpu': of the mesh in force, else of JAX's default."""
-  mesh = jax.sharding.get_abstract_mesh()
-  if mesh.empty:
-    return jax.default_backend()
-  return mesh.abstract_device.platform
+  device = jax.sharding.get_abstract_mesh().abstract_device
+  return device.platform if device else jax.default_backend()
 
 
 def by_rows(
@@ -146,7 +144,13 @@ def by_rows(
   """function(params, x_BL), each device by itself on its own rows of a batch.
 
   Nothing but the gradient of `params` crosses the mesh in force. Where the mesh
-  does not divide the batch, as when a model is made, every device computes all.
+  does not divide the batch, as when a model is made, every device computes all;
+  batches to train and evaluate on are checked where they enter.
+
+  Args:
+    function: (params, x_BL) -> an array whose first axis is the batch.
+    params: replicated.
+    x_BL: split by its first axis, as is what comes back.
   """
   mesh = jax.sharding.get_abstract_mesh()
   if mesh.empty:

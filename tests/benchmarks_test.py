@@ -5,6 +5,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -27,19 +29,21 @@ def test_lev_layer():
   for form in ('plain', 'reference', 'distinct', 'different', 'table'):
     for what in ('forward', 'value_and_grad'):
       assert row[f'{form}.{what}']['microseconds_per_token'] > 0
-  assert row['plain.forward']['faster'] == 1
+  assert 1 <= row['distinct_ids'] <= 8
 
 
 def test_step():
   (row,) = rows(
     'step.py', '--scale=smoke', '--batch_size=8', '--seq_len=4', '--rounds=1'
   )
-  assert row['tied']['times_tied'] == 1
-  assert row['lev']['seconds'] > 0 and row['untied']['temporary_gb'] >= 0
+  for arm in ('tied', 'lev', 'untied'):
+    assert row[arm]['seconds'] > 0 and len(row[arm]['all_seconds']) == 1
 
 
 def test_lev_tpu():
+  pytest.importorskip('libtpu', reason='only Linux on x86-64 has libtpu')
   found = rows('lev_tpu.py', '--topologies=v5e:2x2', '--tokens=512')
-  assert [row['form'] for row in found] == ['auto', 'chunked', 'plain', 'table']
-  kernel, _, plain, _ = found
-  assert kernel['temporary_gb'] < plain['temporary_gb'] / 5
+  forms = {row['form']: row for row in found}
+  assert list(forms) == ['auto', 'chunked', 'reference', 'table']
+  plain = forms['reference']['temporary_gb']
+  assert forms['auto']['temporary_gb'] < plain / 5

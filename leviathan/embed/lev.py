@@ -53,9 +53,10 @@ class LevConfig(api.EmbedderConfig):
         raise errors.ConfigError(
           f'config.model.embedder: {name}={getattr(self, name)}; give 1 or more'
         )
-    if self.num_digits > 16:
+    # Many digits of a small base overshoot V: 3**16 is 43 M.
+    if self.num_digits > 8:
       raise errors.ConfigError(
-        f'config.model.embedder: num_digits={self.num_digits}; give 16 or '
+        f'config.model.embedder: num_digits={self.num_digits}; give 8 or '
         'fewer, 3 is usual'
       )
     if self.knots < 3:
@@ -137,8 +138,8 @@ def lev_embed(
 
   Args:
     params: codebooks_JNC, seed_SCC, scale_SC, bias_SC, splines_SCGR, out_SRD.
-    ids_T: integer ids in [0, V). An id of N**J or more would alias a small
-      one: data, prompts and configs are checked where they enter.
+    ids_T: integer ids in [0, V). What an id of N**J or more gives is not
+      defined: data, prompts and configs are checked where they enter.
     implementation: 'reference', the equations as they stand; 'chunked', for
       XLA; 'pallas', a TPU kernel; or 'auto' for the fastest on the mesh in
       force.
@@ -147,16 +148,17 @@ def lev_embed(
     x_TD, in the parameters' type; computed in float32 if that is narrower.
 
   Raises:
-    ConfigError: `implementation` is unknown.
+    ConfigError: `implementation` is unknown, or cannot take such parameters.
   """
-  params = {name: jnp.asarray(value) for name, value in params.items()}
+  dtype = jnp.result_type(*params.values())
+  wide = jnp.promote_types(dtype, jnp.float32)
+  params = {name: jnp.asarray(x, wide) for name, x in params.items()}
   if implementation == 'auto':
-    num_digits, base, seed_width = params['codebooks_JNC'].shape
-    rank = params['splines_SCGR'].shape[-1]
-    fits = lev_pallas.fits(num_digits * base, seed_width, rank)
-    implementation = _fastest(sharding.platform(), fits)
+    operands = jax.eval_shape(_operands, params)
+    refused = lev_pallas.refusal(operands) is not None
+    implementation = _fastest(sharding.platform(), refused)
   _check(implementation)
-  return IMPLEMENTATIONS[implementation](params, ids_T)
+  return IMPLEMENTATIONS[implementation](params, ids_T).astype(dtype)
 
 
 def _reference(params: Params, ids_T: jax.Array) -> jax.Array:
@@ -182,28 +184,33 @@ def _reference(params: Params, ids_T: jax.Array) -> jax.Array:
     return jax.vmap(token)(ids_T)
 
 
+def _operands(params: Params) -> modes.Operands:
+  return modes.Operands(
+    _einsum('JNC,SCE->JNSE', params['codebooks_JNC'], params['seed_SCC']),
+    params['scale_SC'],
+    params['bias_SC'],
+    params['splines_SCGR'],
+  )
+
+
 def _on_distinct_ids(kernel: modes.Kernel) -> Callable:
   """LEV by a kernel, which sees each distinct id of the batch once."""
 
   def embed(params: Params, ids_T: jax.Array) -> jax.Array:
-    dtype = jnp.result_type(*params.values())
-    params = {
-      name: x.astype(jnp.promote_types(x.dtype, jnp.float32))
-      for name, x in params.items()
-    }
     num_digits, base, _ = params['codebooks_JNC'].shape
-    operands = modes.Operands(
-      _einsum('JNC,SCE->JNSE', params['codebooks_JNC'], params['seed_SCC']),
-      params['scale_SC'],
-      params['bias_SC'],
-      params['splines_SCGR'],
-    )
+    width = params['out_SRD'].shape[-1]
+    if not ids_T.size:
+      return jnp.zeros((0, width), params['out_SRD'].dtype)
     found = distinct.find(ids_T, base**num_digits)
-    mode_TM: Any = modes.modes(kernel, operands, found.ids_T, found.count)
+    # `custom_vjp` has no type of its own for what it returns.
+    mode_TM: Any = modes.modes(
+      kernel, _operands(params), found.ids_T, found.count
+    )
     mode_TM = jnp.take(mode_TM, found.inverse_T, axis=0)
-    out_MD = params['out_SRD'].reshape(mode_TM.shape[1], -1)
-    x_TD: Any = modes.project(kernel, mode_TM, out_MD)
-    return x_TD.astype(dtype)
+    x_TD: Any = modes.project(
+      kernel, mode_TM, params['out_SRD'].reshape(-1, width)
+    )
+    return x_TD
 
   return embed
 
@@ -225,8 +232,8 @@ def _check(implementation: str) -> None:
 
 
 @functools.cache
-def _fastest(platform: str, kernel_fits: bool) -> str:
+def _fastest(platform: str, kernel_refused: bool) -> str:
   """What 'auto' means on a platform; said once."""
-  name = 'pallas' if platform == 'tpu' and kernel_fits else 'chunked'
+  name = 'pallas' if platform == 'tpu' and not kernel_refused else 'chunked'
   logging.getLogger(__name__).info('LEV runs as %r on %s', name, platform)
   return name

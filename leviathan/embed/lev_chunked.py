@@ -2,17 +2,19 @@
 
 1. In a block of tokens the product over coordinates is a running one, so what
    is multiplied stays in the cache, and phi never exists whole.
-2. Around a knot a quadratic spline is a value, a slope and a curvature: three
-   rows for a token, where the basis has G.
+2. At most three functions of the basis are not 0: phi gathers three rows for a
+   token, where a matrix product would take G.
 3. The product's gradient by one factor is the product of the others, mode over
-   phi_c: nothing but the modes is kept, and phi is computed again.
+   phi_c: nothing but the modes is kept, and phi is computed again, by the same
+   function and so to the same bits.
 
-Division is exact as long as the mode is a normal number. A block where one is
-not, as a factor is 0 or the product has left float32's range, multiplies the
-others one by one.
+Division is right as long as what it divides is a normal number. A block where
+it is not, as a factor is 0 or the product has left float32's range, multiplies
+the others one by one.
 
-`hold` keeps XLA from merging a computation into each of its uses, where it
-would be done once for every rank.
+B counts the tokens of a block here, and n the blocks. `hold` keeps XLA from
+merging a computation into each of its uses, where it would be done once for
+every rank.
 """
 
 import functools
@@ -36,20 +38,18 @@ def forward(
   """See `modes.modes`."""
   blocks = _Blocks(ids_T, count)
   S, _, G, R = operands.splines_SCGR.shape
-  pieces_CSGR = _pieces(operands)
+  rows_CSGR = _rows_of_knots(operands)
 
   def body(i, mode_nSBR):
-    u_BSC = _coordinates(operands, blocks.ids_nB[i])
+    u_BSC = _coordinates(blocks.ids_nB[i], *operands[:3])
     u_CSB = _hold(jnp.transpose(u_BSC, (2, 1, 0)))
-    knot_CSB, offset_CSB = _hold(splines.piece(u_CSB, G))
+    taps_CSB = _hold(splines.taps(u_CSB, G))
 
     def step(mode_SBR, coordinate):
       return mode_SBR * _phi(*coordinate), None
 
     start_SBR = jnp.ones((S, blocks.size, R), mode_nSBR.dtype)
-    mode_SBR, _ = jax.lax.scan(
-      step, start_SBR, (pieces_CSGR, knot_CSB, offset_CSB)
-    )
+    mode_SBR, _ = jax.lax.scan(step, start_SBR, (rows_CSGR, taps_CSB))
     return mode_nSBR.at[i].set(mode_SBR)
 
   shape = (*blocks.ids_nB.shape[:1], S, blocks.size, R)
@@ -67,33 +67,39 @@ def backward(
   """See `modes.Kernel`."""
   blocks = _Blocks(ids_T, count)
   heads = len(operands.splines_SCGR)
-  mode_nSBR = blocks.split(mode_TM, heads)
-  d_mode_nSBR = blocks.split(d_mode_TM, heads)
+  # A mode of 1 where tokens are missing: it divides.
+  mode_nSBR = blocks.split(mode_TM, heads, fill=1)
+  d_mode_nSBR = blocks.split(d_mode_TM, heads, fill=0)
   splines_CSGR = jnp.swapaxes(operands.splines_SCGR, 0, 1)
-  pieces_CSGR = _pieces(operands)
+  rows_CSGR = _rows_of_knots(operands)
 
   def body(i, sums):
     u_BSC, pull = jax.vjp(
-      lambda operands: _coordinates(operands, blocks.ids_nB[i]), operands
+      functools.partial(_coordinates, blocks.ids_nB[i]), *operands[:3]
     )
     u_CSB = _hold(jnp.transpose(u_BSC, (2, 1, 0)))
-    mode_SBR = mode_nSBR[i]
-    smallest = jnp.finfo(mode_SBR.dtype).tiny
-    is_normal = jnp.isfinite(mode_SBR) & (jnp.abs(mode_SBR) >= smallest)
+    d_mode_SBR = d_mode_nSBR[i]
+    weighted_SBR = _hold(d_mode_SBR * mode_nSBR[i])
+    divides_SBR = _is_normal(mode_nSBR[i]) & (
+      _is_normal(weighted_SBR) | (d_mode_SBR == 0)
+    )
     d_u_CSB, d_splines_CSGR = jax.lax.cond(
-      jnp.all(is_normal),
-      lambda *args: _by_division(mode_SBR, pieces_CSGR, *args),
+      jnp.all(divides_SBR),
+      lambda *_: _by_division(rows_CSGR, u_CSB, weighted_SBR),
       _one_by_one,
       splines_CSGR,
       u_CSB,
-      d_mode_nSBR[i],
+      d_mode_SBR,
     )
-    (d_operands,) = pull(jnp.transpose(d_u_CSB, (2, 1, 0)))
-    return jax.tree.map(jnp.add, sums, (d_operands, d_splines_CSGR))
+    grads = *pull(jnp.transpose(d_u_CSB, (2, 1, 0))), d_splines_CSGR
+    return jax.tree.map(jnp.add, sums, grads)
 
-  start = jax.tree.map(jnp.zeros_like, (operands, splines_CSGR))
-  d_operands, d_splines_CSGR = jax.lax.fori_loop(0, blocks.needed, body, start)
-  return d_operands._replace(splines_SCGR=jnp.swapaxes(d_splines_CSGR, 0, 1))
+  start = jax.tree.map(jnp.zeros_like, (*operands[:3], splines_CSGR))
+  d_rows_JNSC, d_scale_SC, d_bias_SC, d_splines_CSGR = jax.lax.fori_loop(
+    0, blocks.needed, body, start
+  )
+  d_splines_SCGR = jnp.swapaxes(d_splines_CSGR, 0, 1)
+  return modes.Operands(d_rows_JNSC, d_scale_SC, d_bias_SC, d_splines_SCGR)
 
 
 def product(a: jax.Array, b: jax.Array, axes: str) -> jax.Array:
@@ -117,12 +123,11 @@ class _Blocks:
       -1, self.size
     )
 
-  def split(self, x_TM: jax.Array, heads: int) -> jax.Array:
+  def split(self, x_TM: jax.Array, heads: int, fill: float) -> jax.Array:
     """x_TM -> x_nSBR."""
-    x_TM = jnp.pad(x_TM, ((0, self.missing), (0, 0)))
-    return jnp.swapaxes(
-      x_TM.reshape(-1, self.size, heads, x_TM.shape[1] // heads), 1, 2
-    )
+    x_TM = jnp.pad(x_TM, ((0, self.missing), (0, 0)), constant_values=fill)
+    x_nBSR = x_TM.reshape(-1, self.size, heads, x_TM.shape[1] // heads)
+    return jnp.swapaxes(x_nBSR, 1, 2)
 
   def join(self, x_nSBR: jax.Array) -> jax.Array:
     """x_nSBR -> x_TM."""
@@ -130,64 +135,70 @@ class _Blocks:
     return x_nBSR.reshape(-1, x_nBSR.shape[2] * x_nBSR.shape[3])[: self.tokens]
 
 
-def _coordinates(operands: modes.Operands, ids_B: jax.Array) -> jax.Array:
+def _is_normal(x: jax.Array) -> jax.Array:
+  """Neither 0, nor so small that digits are lost, nor inf or NaN."""
+  return jnp.isfinite(x) & (jnp.abs(x) >= jnp.finfo(x.dtype).tiny)
+
+
+def _coordinates(ids_B, rows_JNSC, scale_SC, bias_SC) -> jax.Array:
   """u_BSC."""
-  num_digits, base, _, _ = operands.rows_JNSC.shape
-  rows = [
+  num_digits, base, _, _ = rows_JNSC.shape
+  picked = [
     jnp.take(rows_NSC, digit_B, axis=0)
     for rows_NSC, digit_B in zip(
-      operands.rows_JNSC, digits.split(ids_B, base, num_digits), strict=True
+      rows_JNSC, digits.split(ids_B, base, num_digits), strict=True
     )
   ]
-  a_BSC = functools.reduce(jnp.add, rows)
-  return splines.coordinates(a_BSC, operands.scale_SC, operands.bias_SC)
+  a_BSC = functools.reduce(jnp.add, picked)
+  return splines.coordinates(a_BSC, scale_SC, bias_SC)
 
 
-def _pieces(operands: modes.Operands) -> tuple[jax.Array, ...]:
-  """`splines.pieces`, coordinates first."""
-  return _hold(splines.pieces(jnp.swapaxes(operands.splines_SCGR, 0, 1)))
+def _rows_of_knots(operands: modes.Operands) -> tuple[jax.Array, ...]:
+  """`splines.neighbours`, coordinates first."""
+  splines_CSGR = jnp.swapaxes(operands.splines_SCGR, 0, 1)
+  return _hold(splines.neighbours(splines_CSGR))
 
 
-def _rows(table_SGR: jax.Array, knot_SB: jax.Array) -> jax.Array:
-  """Each token's row, (S, B, R)."""
-  return jax.vmap(lambda table_GR, knot_B: table_GR[knot_B])(table_SGR, knot_SB)
+def _pick(rows_SGR, knot_SB: jax.Array) -> list[jax.Array]:
+  """Each token's rows before, at and after its knot, (S, B, R)."""
+  pick = jax.vmap(lambda row_GR, knot_B: row_GR[knot_B])
+  return [pick(row_SGR, knot_SB) for row_SGR in rows_SGR]
 
 
-def _phi(pieces_SGR, knot_SB: jax.Array, offset_SB: jax.Array) -> jax.Array:
+def _phi(rows_SGR, taps_SB) -> jax.Array:
   """The splines of one coordinate, phi_SBR."""
-  value_SBR, slope_SBR, curvature_SBR = (
-    _rows(table_SGR, knot_SB) for table_SGR in pieces_SGR
-  )
-  offset_SB1 = offset_SB[..., None]
-  return value_SBR + offset_SB1 * (slope_SBR + offset_SB1 * curvature_SBR)
+  knot_SB, before_SB, after_SB = taps_SB
+  weights_SB = before_SB, 1 - before_SB - after_SB, after_SB
+  rows_SBR = _pick(rows_SGR, knot_SB)
+  return sum(
+    w_SB[..., None] * row_SBR
+    for w_SB, row_SBR in zip(weights_SB, rows_SBR, strict=True)
+  )  # pyright: ignore[reportReturnType]
 
 
-def _by_division(
-  mode_SBR, pieces_CSGR, splines_CSGR, u_CSB, d_mode_SBR
-) -> tuple[jax.Array, jax.Array]:
-  """(d_u_CSB, d_splines_CSGR), where no mode is 0."""
-  num_knots = splines_CSGR.shape[2]
-  (knot_CSB, offset_CSB), (_, rate_CSB) = _hold(
+def _by_division(rows_CSGR, u_CSB, weighted_SBR) -> tuple[jax.Array, jax.Array]:
+  """(d_u_CSB, d_splines_CSGR) from d_mode * mode, where that is normal."""
+  num_knots = rows_CSGR[0].shape[2]
+  taps_CSB, (_, *rates_CSB) = _hold(
     jax.jvp(
-      lambda u: splines.piece(u, num_knots), (u_CSB,), (jnp.ones_like(u_CSB),)
+      lambda u: splines.taps(u, num_knots), (u_CSB,), (jnp.ones_like(u_CSB),)
     )
   )
-  weighted_SBR = _hold(d_mode_SBR * mode_SBR)
   # A sum over R as a product with ones, which XLA makes three times faster.
-  ones_R = _hold(jnp.ones(mode_SBR.shape[-1], mode_SBR.dtype))
+  ones_R = _hold(jnp.ones(weighted_SBR.shape[-1], weighted_SBR.dtype))
 
   def step(_, coordinate):
-    pieces_SGR, knot_SB, offset_SB, rate_SB, u_SB = coordinate
-    d_phi_SBR = weighted_SBR / _phi(pieces_SGR, knot_SB, offset_SB)
+    rows_SGR, taps_SB, (d_before_SB, d_after_SB), u_SB = coordinate
+    d_phi_SBR = weighted_SBR / _phi(rows_SGR, taps_SB)
     # The same rows again, held so that they are not kept from the first time.
-    (_, *rest_SGR), knot_SB = _hold((pieces_SGR, knot_SB))
-    slope_SBR, curvature_SBR = (_rows(x_SGR, knot_SB) for x_SGR in rest_SGR)
-    slope_SBR += 2 * offset_SB[..., None] * curvature_SBR
-    d_u_SB = rate_SB * _einsum('SBR,R->SB', d_phi_SBR * slope_SBR, ones_R)
+    before_SBR, here_SBR, after_SBR = _pick(*_hold((rows_SGR, taps_SB[0])))
+    slope_SBR = d_before_SB[..., None] * (before_SBR - here_SBR)
+    slope_SBR += d_after_SB[..., None] * (after_SBR - here_SBR)
+    d_u_SB = _einsum('SBR,R->SB', d_phi_SBR * slope_SBR, ones_R)
     basis_SGB = _hold(splines.basis(u_SB, num_knots, axis=1))
     return None, (d_u_SB, _einsum('SGB,SBR->SGR', basis_SGB, d_phi_SBR))
 
-  coordinates = (pieces_CSGR, knot_CSB, offset_CSB, rate_CSB, u_CSB)
+  coordinates = rows_CSGR, taps_CSB, rates_CSB, u_CSB
   # Coordinates do not wait for one another: four are under way at a time.
   return jax.lax.scan(step, None, coordinates, unroll=4)[1]
 

@@ -8,7 +8,10 @@ Backward, the running product before each coordinate is kept on the chip on the
 way up; on the way down it meets the product of what comes after, so nothing is
 divided. Gradients of the operands are summed over the blocks in place.
 
-On other platforms the kernel is interpreted: slowly, to be tested.
+On other platforms the kernel is interpreted: slowly, to be tested. A GPU has no
+place for it: its blocks run side by side, so nothing can be summed over them in
+place, and share no memory that holds a block's running products (8 MB at the
+paper's sizes).
 """
 
 import functools
@@ -29,7 +32,6 @@ BLOCK = 256  # tokens
 TILE = 1024  # of a matrix, along each axis
 VMEM_BYTES = 64 * 2**20
 MAX_ROWS = 2048  # of all codebooks: a product picks from them
-MAX_FACTORS = VMEM_BYTES // (2 * 4 * BLOCK)  # C x R: half of the memory
 
 _dot = functools.partial(
   jax.lax.dot_general,
@@ -38,9 +40,29 @@ _dot = functools.partial(
 )
 
 
-def fits(codebook_rows: int, seed_width: int, rank: int) -> bool:
-  """Whether the kernel takes J x N rows, C coordinates and R ranks."""
-  return codebook_rows <= MAX_ROWS and seed_width * rank <= MAX_FACTORS
+def refusal(operands: modes.Operands) -> str | None:
+  """Why the kernel does not take these operands; None if it does."""
+  J, N, _, C = operands.rows_JNSC.shape
+  _, _, G, R = operands.splines_SCGR.shape
+  if J * N > MAX_ROWS:
+    return f'num_digits x base = {J * N} codebook rows, of at most {MAX_ROWS}'
+  # As laid out on the chip. A head's operands and their gradients are held
+  # twice, one being moved while the other is worked on.
+  factors = C * _up(R, 8) * BLOCK
+  head = C * (_up(G, 8) * _up(R, LANES) + _up(J * N, LANES) + 2 * LANES)
+  needed = 4 * (factors + 4 * head)
+  if needed > VMEM_BYTES:
+    return (
+      f'seed_width={C}, knots={G} and rank={R} need {needed / 2**20:.0f} MiB '
+      f'on the chip, of at most {VMEM_BYTES // 2**20}'
+    )
+  if jnp.result_type(*operands) != jnp.float32:
+    return f'parameters in {jnp.result_type(*operands)}, not float32'
+  return None
+
+
+def _up(length: int, multiple: int) -> int:
+  return -(-length // multiple) * multiple
 
 
 def forward(
@@ -173,13 +195,11 @@ class _Inputs:
 
   def __init__(self, operands: modes.Operands, ids_T: jax.Array):
     J, N, S, C = operands.rows_JNSC.shape
-    R = operands.splines_SCGR.shape[-1]
-    if not fits(J * N, C, R):
+    why = refusal(operands)
+    if why:
       raise errors.ConfigError(
-        "config.model.embedder.implementation='pallas' holds num_digits x base "
-        f'= {J * N} codebook rows (at most {MAX_ROWS}) and seed_width x rank = '
-        f'{C * R} factors a token (at most {MAX_FACTORS}) on the chip; give '
-        "less, or implementation='chunked'"
+        f"config.model.embedder.implementation='pallas' cannot take {why}; "
+        "choose 'chunked' or 'auto'"
       )
     missing = -len(ids_T) % BLOCK
     ids_T = jnp.pad(ids_T, (0, missing), mode='edge')

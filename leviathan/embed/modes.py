@@ -64,8 +64,11 @@ def modes(
     kernel: how.
     operands: see Operands.
     ids_T: ids in [0, N**J); those after the first `count` repeat one of them.
-    count: how many are wanted; work grows with it, rows after it hold no
-      meaning and their gradient must be 0.
+    count: how many are wanted; work grows with it. Rows after it hold no
+      meaning; who takes them must not let a gradient into them, so let nobody.
+
+  Returns:
+    mode_TM, of the splines' type.
   """
   return kernel.forward(operands, ids_T, count)
 
@@ -84,7 +87,7 @@ modes.defvjp(_modes_forward, _modes_backward)
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def project(kernel: Kernel, mode_TM: jax.Array, out_MD: jax.Array) -> jax.Array:
-  """x_TD: modes to the model's width, summed over heads."""
+  """x_TD from mode_TM and out_MD: to the model's width, summed over heads."""
   return kernel.product(mode_TM, out_MD, 'TM,MD->TD')
 
 

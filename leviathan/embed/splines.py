@@ -52,45 +52,45 @@ def _bspline(t: jax.Array) -> jax.Array:
   return 0.5 * far * far - 1.5 * near * near
 
 
-def piece(u: jax.Array, num_knots: int) -> tuple[jax.Array, jax.Array]:
-  """Which polynomial of `pieces` holds at `u`, and where on it.
+def taps(
+  u: jax.Array, num_knots: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """The three functions of `basis` that may not be 0 at `u`.
+
+  Args:
+    u: coordinates in [0, 1], of any shape.
+    num_knots: G >= 3.
 
   Returns:
-    The nearest knot, int32 in [0, G), and the offset to put into the piece.
+    Arrays like `u`: the nearest knot, int32 in [0, G), and the weights of what
+    `neighbours` calls before and after it. The knot itself has the rest to 1.
   """
   x = u * (num_knots - 1)
   knot = (x + 0.5).astype(jnp.int32)
   offset = x - knot.astype(u.dtype)
-  # At the ends only two functions are left, of values 3/4 - t^2 and
-  # (1/2 + t)^2 / 2. Divided by their sum they are 1 - s and s, so the spline
-  # is a line in s.
-  t = jnp.abs(offset)
-  share = _bspline(1 - t) / (_bspline(t) + _bspline(1 - t))
+  # At an end the function beyond it is cut off, and the other two are divided
+  # by their sum; by symmetry both ends look inward.
+  t = jnp.where(knot == 0, offset, -offset)
+  inward = _bspline(1 - t) / (_bspline(t) + _bspline(1 - t))
   at_end = (knot == 0) | (knot == num_knots - 1)
-  return knot, jnp.where(at_end, share, offset)
-
-
-def pieces(splines_GR: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """The splines as a polynomial around each knot; leading axes are kept.
-
-  Returns:
-    Value, slope and curvature, each like `splines_GR`: at `piece`'s offset o
-    the splines are value + o * (slope + o * curvature).
-  """
-  before, here, after = (
-    splines_GR[..., :-2, :],
-    splines_GR[..., 1:-1, :],
-    splines_GR[..., 2:, :],
-  )
-  first, last = splines_GR[..., :1, :], splines_GR[..., -1:, :]
-  to_second = splines_GR[..., 1:2, :] - first
-  to_last_but_one = splines_GR[..., -2:-1, :] - last
-  curvature = 0.5 * (before - 2 * here + after)
-  zero = jnp.zeros_like(first)
   return (
-    jnp.concatenate([first, here + 0.25 * curvature, last], axis=-2),
-    jnp.concatenate(
-      [to_second, 0.5 * (after - before), to_last_but_one], axis=-2
-    ),
-    jnp.concatenate([zero, curvature, zero], axis=-2),
+    knot,
+    jnp.where(at_end, 0, _bspline(1 + offset)),
+    jnp.where(at_end, inward, _bspline(1 - offset)),
   )
+
+
+def neighbours(
+  splines_GR: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """Rows before, at and after each knot, each (..., G, R) as `splines_GR`.
+
+  At both ends, what is inward counts as after; nothing is before.
+  """
+  before = jnp.concatenate(
+    [splines_GR[..., :1, :], splines_GR[..., :-1, :]], axis=-2
+  )
+  after = jnp.concatenate(
+    [splines_GR[..., 1:, :], splines_GR[..., -2:-1, :]], axis=-2
+  )
+  return before, splines_GR, after

@@ -13,31 +13,33 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import base
+from configs import lev as arm
 from leviathan import arrays
 from leviathan import errors
 from leviathan import experiment
 from leviathan import sharding
 from leviathan.embed import lev
-from leviathan.embed import lev_pallas
 
 # Several processes may compile at once, and none asks the network for a TPU.
 os.environ['ALLOW_MULTIPLE_LIBTPU_LOAD'] = '1'
 os.environ['TPU_SKIP_MDS_QUERY'] = '1'
 
-D, T, V = 2048, 8192, 200_019
-CONFIG = lev.LevConfig(
-  name='lev',
-  num_digits=3,
-  seed_width=128,
-  heads=8,
-  knots=16,
-  rank=64,
-  implementation='auto',
+D, T, V = 2048, 8192, base.VOCABULARIES['o200k']
+CONFIG = lev.LevConfig(**arm.embedder('1p2b'))
+
+
+@pytest.fixture(autouse=True)
+def libtpu():
+  """The compiler for TPUs; wheels of it are for Linux on x86-64 alone."""
+  pytest.importorskip('libtpu', reason='only Linux on x86-64 has libtpu')
+
+
+@pytest.mark.parametrize(
+  'topology, temporary_gb',
+  [('v5e:2x2', 0.1), ('v6e:2x2', 0.1), ('v5p:2x2x1', 0.12)],
 )
-
-
-@pytest.mark.parametrize('topology', ['v5e:2x2', 'v6e:2x2', 'v5p:2x2x1'])
-def test_the_layer_of_1p2b_compiles_for_a_chip_and_fits(topology):
+def test_the_layer_of_1p2b_compiles_for_a_chip_and_fits(topology, temporary_gb):
   devices = topologies.get_topology_desc(topology, platform='tpu').devices[:1]
   mesh = sharding.make_mesh(
     sharding.MeshConfig(data=1, fsdp=1, tensor=1), devices
@@ -66,8 +68,10 @@ def test_the_layer_of_1p2b_compiles_for_a_chip_and_fits(topology):
   text = compiled.as_text()
   for kernel in ('forward_kernel', 'backward_kernel', 'lev_product'):
     assert kernel in text
-  # T x S x C coordinates alone would take 0.03 GB, phi 2.1 GB.
-  assert compiled.memory_analysis().temp_size_in_bytes <= 0.11e9
+  # phi would take 2.1 GB.
+  found = compiled.memory_analysis().temp_size_in_bytes
+  assert found <= temporary_gb * 1e9
+  # By XLA's count, and for the kernels by their own estimate.
   assert compiled.cost_analysis()['bytes accessed'] <= 1.5e9
 
 
@@ -76,18 +80,19 @@ def test_the_layer_of_1p2b_compiles_for_a_chip_and_fits(topology):
   [
     # A vocabulary of one digit, where a product would pick from all of it.
     (dict(num_digits=1, seed_width=2, rank=1), '3000 codebook rows'),
-    (dict(num_digits=2, seed_width=256, rank=256), '65536 factors a token'),
+    (dict(num_digits=2, seed_width=256, rank=256), 'rank=256 need'),
+    # Few factors, but a row of 8 takes the room of 128.
+    (dict(num_digits=3, seed_width=4096, rank=8, knots=16), 'seed_width=4096'),
   ],
 )
 def test_what_does_not_fit_the_chip_is_refused_by_name(sizes, message):
-  config = dataclasses.replace(CONFIG, heads=1, knots=3, **sizes)
+  config = dataclasses.replace(CONFIG, **dict(heads=1, knots=3) | sizes)
   params = {
     name: np.zeros(shape, np.float32)
     for name, (shape, _) in config.parameters(3000, 4).items()
   }
   with pytest.raises(errors.ConfigError, match=message):
     lev.lev_embed(params, np.zeros(3, np.int32), 'pallas')
-  assert lev_pallas.fits(177, 128, 64)
 
 
 def test_a_whole_training_step_compiles_for_a_slice(tiny):

@@ -52,6 +52,21 @@ def test_a_product_that_underflows_has_the_gradient_that_does_not(kernel):
 
 
 @KERNELS
+@pytest.mark.parametrize(
+  'factors, cotangent, expected',
+  [
+    ([1e-15, 1e-15, 2], 1e-10, [2e-25, 2e-25, 1e-40]),
+    ([1e15, 1e15, 2], 1e10, [2e25, 2e25, np.inf]),
+  ],
+)
+def test_the_gradient_is_right_where_only_it_leaves_the_range(
+  kernel, factors, cotangent, expected
+):
+  _, grads = product(kernel, factors, cotangent)
+  np.testing.assert_allclose(grads, expected, rtol=1e-6, atol=2e-40)
+
+
+@KERNELS
 def test_what_underflows_altogether_is_zero_without_nan(kernel):
   # 0.4**127 is some 1e-51, and so is its gradient: such a mode is dead.
   mode, grads = product(kernel, [0.4] * 128)

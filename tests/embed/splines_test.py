@@ -124,3 +124,35 @@ def test_the_derivative_at_the_ends_by_hand():
   low, high = derivative(jnp.array([0.0, 1.0]), 5)
   np.testing.assert_allclose(low, [-slope, slope, 0, 0, 0], atol=1e-5)
   np.testing.assert_allclose(high, [0, 0, 0, -slope, slope], atol=1e-5)
+
+
+@pytest.mark.parametrize('num_knots', KNOTS)
+def test_the_taps_are_the_basis(num_knots):
+  """Values and slopes, of splines whose knots are far apart as well."""
+  rng = np.random.default_rng(0)
+  splines_GR = 10.0 ** rng.uniform(-3, 3, (num_knots, 4))
+  splines_GR = jnp.asarray(splines_GR, jnp.float32)
+  u_T = jnp.asarray(grid(num_knots))
+
+  def by_basis(u):
+    return splines.basis(u, num_knots) @ splines_GR
+
+  def by_taps(u):
+    knot, before, after = splines.taps(u, num_knots)
+    rows_3R = [row_GR[knot] for row_GR in splines.neighbours(splines_GR)]
+    weights = before, 1 - before - after, after
+    return sum(w * row_R for w, row_R in zip(weights, rows_3R, strict=True))
+
+  for transform in (lambda f: f, jax.jacfwd):
+    found, expected = (
+      jax.jit(jax.vmap(transform(f)))(u_T) for f in (by_taps, by_basis)
+    )
+    scale = np.abs(expected).max(axis=0)
+    np.testing.assert_array_less(np.abs(found - expected) / scale, 2e-5)
+
+
+def test_the_basis_along_another_axis_is_the_same():
+  u = jnp.asarray(grid(5))[:6].reshape(2, 3)
+  np.testing.assert_array_equal(
+    splines.basis(u, 5, axis=0), jnp.moveaxis(splines.basis(u, 5), -1, 0)
+  )
