@@ -141,8 +141,8 @@ def lev_embed(
     ids_T: integer ids in [0, V). What an id of N**J or more gives is not
       defined: data, prompts and configs are checked where they enter.
     implementation: 'reference', the equations as they stand; 'chunked', for
-      XLA; 'pallas', a TPU kernel; or 'auto' for the fastest on the mesh in
-      force.
+      XLA; 'pallas', a TPU kernel, interpreted elsewhere and so very slow; or
+      'auto' for the fastest on the mesh in force.
 
   Returns:
     x_TD, in the parameters' type; computed in float32 if that is narrower.
