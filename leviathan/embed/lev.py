@@ -32,9 +32,6 @@ from leviathan.nn import initializers
 
 Params = Mapping[str, jax.Array]
 
-# Said at each product: a context is forgotten where a pass is traced later.
-_einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LevConfig(api.EmbedderConfig):
@@ -154,7 +151,7 @@ def lev_embed(
   wide = jnp.promote_types(dtype, jnp.float32)
   params = {name: jnp.asarray(x, wide) for name, x in params.items()}
   if implementation == 'auto':
-    operands = jax.eval_shape(_operands, params)
+    operands = jax.eval_shape(modes.operands, params)
     refused = lev_pallas.refusal(operands) is not None
     implementation = _fastest(sharding.platform(), refused)
   _check(implementation)
@@ -184,15 +181,6 @@ def _reference(params: Params, ids_T: jax.Array) -> jax.Array:
     return jax.vmap(token)(ids_T)
 
 
-def _operands(params: Params) -> modes.Operands:
-  return modes.Operands(
-    _einsum('JNC,SCE->JNSE', params['codebooks_JNC'], params['seed_SCC']),
-    params['scale_SC'],
-    params['bias_SC'],
-    params['splines_SCGR'],
-  )
-
-
 def _on_distinct_ids(kernel: modes.Kernel) -> Callable:
   """LEV by a kernel, which sees each distinct id of the batch once."""
 
@@ -204,7 +192,7 @@ def _on_distinct_ids(kernel: modes.Kernel) -> Callable:
     found = distinct.find(ids_T, base**num_digits)
     # `custom_vjp` has no type of its own for what it returns.
     mode_TM: Any = modes.modes(
-      kernel, _operands(params), found.ids_T, found.count
+      kernel, modes.operands(params), found.ids_T, found.count
     )
     mode_TM = jnp.take(mode_TM, found.inverse_T, axis=0)
     x_TD: Any = modes.project(

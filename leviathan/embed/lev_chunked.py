@@ -27,8 +27,6 @@ from leviathan.embed import digits
 from leviathan.embed import modes
 from leviathan.embed import splines
 
-# Said at each product: a context is forgotten where a pass is traced later.
-_einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 _hold = jax.lax.optimization_barrier
 
 
@@ -104,7 +102,7 @@ def backward(
 
 def product(a: jax.Array, b: jax.Array, axes: str) -> jax.Array:
   """See `modes.Kernel`."""
-  return _einsum(axes, a, b)
+  return modes.einsum(axes, a, b)
 
 
 class _Blocks:
@@ -194,9 +192,9 @@ def _by_division(rows_CSGR, u_CSB, weighted_SBR) -> tuple[jax.Array, jax.Array]:
     before_SBR, here_SBR, after_SBR = _pick(*_hold((rows_SGR, taps_SB[0])))
     slope_SBR = d_before_SB[..., None] * (before_SBR - here_SBR)
     slope_SBR += d_after_SB[..., None] * (after_SBR - here_SBR)
-    d_u_SB = _einsum('SBR,R->SB', d_phi_SBR * slope_SBR, ones_R)
+    d_u_SB = modes.einsum('SBR,R->SB', d_phi_SBR * slope_SBR, ones_R)
     basis_SGB = _hold(splines.basis(u_SB, num_knots, axis=1))
-    return None, (d_u_SB, _einsum('SGB,SBR->SGR', basis_SGB, d_phi_SBR))
+    return None, (d_u_SB, modes.einsum('SGB,SBR->SGR', basis_SGB, d_phi_SBR))
 
   coordinates = rows_CSGR, taps_CSB, rates_CSB, u_CSB
   # Coordinates do not wait for one another: four are under way at a time.
@@ -208,7 +206,7 @@ def _one_by_one(splines_CSGR, u_CSB, d_mode_SBR) -> tuple[jax.Array, jax.Array]:
 
   def phi(u_B, splines_GR):
     basis_BG = splines.basis(u_B, splines_GR.shape[0])
-    return _einsum('BG,GR->BR', basis_BG, splines_GR)
+    return modes.einsum('BG,GR->BR', basis_BG, splines_GR)
 
   def head(xs):
     u_CB, splines_CGR, d_mode_BR = xs

@@ -74,7 +74,8 @@ def forward(
   (mode_SRT,) = _call(
     _forward_kernel,
     count,
-    inputs,
+    inputs.arrays,
+    inputs.specs,
     products=1,
     out_shape=[jax.ShapeDtypeStruct((S, R, inputs.tokens), jnp.float32)],
     out_specs=[inputs.block_of_tokens(R)],
@@ -96,16 +97,17 @@ def backward(
   S, C, _, R = operands.splines_SCGR.shape
   missing = inputs.tokens - len(ids_T)
   d_mode_TM = jnp.pad(d_mode_TM, ((0, missing), (0, 0)))
-  inputs.arrays.append(d_mode_TM.T.reshape(S, R, -1))
-  inputs.specs.append(inputs.block_of_tokens(R))
-  sums = inputs.arrays[1:5]
+  d_mode_SRT = d_mode_TM.T.reshape(S, R, -1)
   d_rows_SCK, d_scale_SC1, d_bias_SC1, d_splines_SCGR = _call(
     _backward_kernel,
     count,
-    inputs,
+    (*inputs.arrays, d_mode_SRT),
+    (*inputs.specs, inputs.block_of_tokens(R)),
     products=4,
-    out_shape=[jax.ShapeDtypeStruct(x.shape, jnp.float32) for x in sums],
-    out_specs=inputs.specs[1:5],
+    out_shape=[
+      jax.ShapeDtypeStruct(x.shape, jnp.float32) for x in inputs.operands
+    ],
+    out_specs=inputs.operand_specs,
     scratch_shapes=[
       pltpu.VMEM((C, BLOCK), jnp.float32),
       pltpu.VMEM((C, R, BLOCK), jnp.float32),
@@ -191,7 +193,16 @@ def _compiler_params(*semantics):
 
 
 class _Inputs:
-  """What both kernels read: arrays, and how they are cut into blocks."""
+  """What both kernels read: arrays, and how they are cut into blocks.
+
+  Attributes:
+    tokens: T, filled up to whole blocks.
+    operands: (rows_SCK, scale_SC1, bias_SC1, splines_SCGR), K counting the rows
+      of all codebooks, filled up to whole lanes.
+    operand_specs: a block is all that one head has.
+    arrays: the digits' places among the rows, position_JT, and the operands.
+    specs: of the arrays.
+  """
 
   def __init__(self, operands: modes.Operands, ids_T: jax.Array):
     J, N, S, C = operands.rows_JNSC.shape
@@ -210,23 +221,22 @@ class _Inputs:
     rows_SCK = jnp.transpose(operands.rows_JNSC, (2, 3, 0, 1))
     rows_SCK = rows_SCK.reshape(S, C, J * N)
     rows_SCK = jnp.pad(rows_SCK, ((0, 0), (0, 0), (0, -(J * N) % LANES)))
-    self.arrays = [
-      position_JT,
+    self.operands = (
       rows_SCK,
       operands.scale_SC[..., None],
       operands.bias_SC[..., None],
       operands.splines_SCGR,
+    )
+    self.operand_specs = [
+      pl.BlockSpec(
+        (1, *x.shape[1:]),
+        lambda s, i, count, rank=x.ndim: (s,) + (0,) * (rank - 1),
+      )
+      for x in self.operands
     ]
-    self.specs = [
-      pl.BlockSpec((J, BLOCK), lambda s, i, count: (0, i)),
-      *(
-        pl.BlockSpec(
-          (1, *x.shape[1:]),
-          lambda s, i, count, rank=x.ndim: (s,) + (0,) * (rank - 1),
-        )
-        for x in self.arrays[1:]
-      ),
-    ]
+    position_spec = pl.BlockSpec((J, BLOCK), lambda s, i, count: (0, i))
+    self.arrays = position_JT, *self.operands
+    self.specs = position_spec, *self.operand_specs
 
   def block_of_tokens(self, rows: int) -> pl.BlockSpec:
     """Of an array of shape (S, rows, T)."""
@@ -234,22 +244,35 @@ class _Inputs:
 
 
 def _call(
-  kernel, count, inputs, *, products, out_shape, out_specs, scratch_shapes
+  kernel,
+  count,
+  arrays,
+  specs,
+  *,
+  products,
+  out_shape,
+  out_specs,
+  scratch_shapes,
 ):
-  """Runs a kernel over heads x blocks of tokens."""
-  heads, C, G, R = inputs.arrays[4].shape
+  """Runs a kernel over heads x blocks of tokens.
+
+  `products` is how many it makes of G x R for each token and coordinate.
+  """
+  position_JT, _, _, _, splines_SCGR, *_ = arrays
+  tokens = position_JT.shape[1]
+  S, C, G, R = splines_SCGR.shape
   cost = pl.CostEstimate(
-    flops=products * 2 * heads * C * G * R * inputs.tokens,
-    transcendentals=heads * C * inputs.tokens,
-    bytes_accessed=4 * sum(x.size for x in (*inputs.arrays, *out_shape)),
+    flops=products * 2 * S * C * G * R * tokens,
+    transcendentals=S * C * tokens,
+    bytes_accessed=4 * sum(x.size for x in (*arrays, *out_shape)),
   )
   return pl.pallas_call(
     kernel,
     out_shape=out_shape,
     grid_spec=pltpu.PrefetchScalarGridSpec(
       num_scalar_prefetch=1,
-      grid=(heads, inputs.tokens // BLOCK),
-      in_specs=inputs.specs,
+      grid=(S, tokens // BLOCK),
+      in_specs=specs,
       out_specs=out_specs,
       scratch_shapes=scratch_shapes,
     ),
@@ -257,7 +280,7 @@ def _call(
     cost_estimate=cost,
     interpret=sharding.platform() != 'tpu',
     name=kernel.__name__.strip('_'),
-  )(jnp.reshape(count, 1), *inputs.arrays)
+  )(jnp.reshape(count, 1), *arrays)
 
 
 def _coordinates(position_JT, rows_CK, scale_C1, bias_C1) -> jax.Array:
@@ -271,6 +294,11 @@ def _coordinates(position_JT, rows_CK, scale_C1, bias_C1) -> jax.Array:
   )
   a_CT = _dot(rows_CK, picked_KT, (((1,), (0,)), ((), ())))
   return splines.coordinates(a_CT, scale_C1, bias_C1, axis=0)
+
+
+def _basis(u_1T, num_knots: int) -> jax.Array:
+  """basis_GT of one coordinate."""
+  return splines.basis(u_1T, num_knots, axis=0)[:, 0]
 
 
 def _phi(basis_GT, splines_GR) -> jax.Array:
@@ -288,7 +316,7 @@ def _forward_kernel(
     u_scratch[...] = _coordinates(position[...], rows[0], scale[0], bias[0])
 
     def step(c, mode_RT):
-      basis_GT = splines.basis(u_scratch[pl.ds(c, 1)], G, axis=0)[:, 0]
+      basis_GT = _basis(u_scratch[pl.ds(c, 1)], G)
       return mode_RT * _phi(basis_GT, splines_ref[0, c])
 
     mode[0] = jax.lax.fori_loop(0, C, step, jnp.ones((R, BLOCK), jnp.float32))
@@ -325,17 +353,16 @@ def _backward_kernel(
     )
     u_scratch[...] = u_CT
 
-    def basis(u_1T):
-      return splines.basis(u_1T, G, axis=0)[:, 0]
-
     def up(c, before_RT):
       before_scratch[c] = before_RT
-      basis_GT = basis(u_scratch[pl.ds(c, 1)])
+      basis_GT = _basis(u_scratch[pl.ds(c, 1)], G)
       return before_RT * _phi(basis_GT, splines_ref[0, c])
 
     def down(k, after_RT):
       c = C - 1 - k
-      basis_GT, basis_pull = jax.vjp(basis, u_scratch[pl.ds(c, 1)])
+      basis_GT, basis_pull = jax.vjp(
+        functools.partial(_basis, num_knots=G), u_scratch[pl.ds(c, 1)]
+      )
       splines_GR = splines_ref[0, c]
       before_RT, d_mode_RT = before_scratch[c], d_mode[0]
       # A factor of 0 decides, also beside an overflow.

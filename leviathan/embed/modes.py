@@ -5,11 +5,16 @@ JAX's differentiation stands here, once for all of them. M counts the modes of a
 token, S heads times R ranks.
 """
 
+from collections.abc import Mapping
 import functools
 from typing import NamedTuple
 from typing import Protocol
 
 import jax
+import jax.numpy as jnp
+
+# Said at each product: a context is forgotten where a pass is traced later.
+einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
 
 class Operands(NamedTuple):
@@ -27,6 +32,16 @@ class Operands(NamedTuple):
   scale_SC: jax.Array
   bias_SC: jax.Array
   splines_SCGR: jax.Array
+
+
+def operands(params: Mapping[str, jax.Array]) -> Operands:
+  """The operands of a layer's parameters, named as in `lev.lev_embed`."""
+  return Operands(
+    einsum('JNC,SCE->JNSE', params['codebooks_JNC'], params['seed_SCC']),
+    params['scale_SC'],
+    params['bias_SC'],
+    params['splines_SCGR'],
+  )
 
 
 class Kernel(Protocol):

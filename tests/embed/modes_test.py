@@ -106,9 +106,7 @@ def test_a_zero_among_what_overflows_is_still_zero(kernel):
 
 
 @KERNELS
-def test_blocks_after_the_last_distinct_id_are_not_computed(
-  kernel, monkeypatch
-):
+def test_blocks_after_the_last_distinct_id_are_not_computed(kernel):
   """Of 1024 tokens one is wanted: the modes of the last block stay as found."""
   operands = operands_of([2, 3])
   ids_T = jnp.zeros(1024, int)
