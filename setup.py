@@ -15,6 +15,8 @@ INSTALL = [
   'optax==0.2.8',
   'orbax-checkpoint==0.12.8',
   'sentencepiece==0.2.3',
+  'tiktoken==0.14.0',
+  'tokenizers==0.23.3',
   'tqdm==4.70.1',
   'zstandard==0.25.0',
 ]

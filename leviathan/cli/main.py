@@ -16,7 +16,7 @@ from leviathan import errors
 from leviathan.cli import config_flag
 
 COMMANDS = {
-  'tokenizer': 'train a SentencePiece tokenizer that loses nothing',
+  'tokenizer': 'train a tokenizer that loses nothing, or check one',
   'prepare': 'turn text into a dataset',
   'inspect': 'show what a config, a dataset or a run consists of',
   'train': 'train a run, or go on with it',

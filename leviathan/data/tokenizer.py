@@ -1,29 +1,27 @@
 """Tokenizers that give back the very text they were given.
 
-Bits per byte mean nothing once text is lost on the way, so a model that loses
-any is refused where data are prepared, and training makes none that does.
+Bits per byte mean nothing once text is lost on the way, so a tokenizer that
+loses any is refused where data are prepared, and training makes none that does.
 """
 
+import collections
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
-import hashlib
-import io
-import re
+import dataclasses
 from typing import Protocol
 
 from etils import epath
-import sentencepiece
 
 from leviathan import errors
+from leviathan.data import huggingface_json
 from leviathan.data import outputs
+from leviathan.data import sentencepiece_model
 from leviathan.data import text
+from leviathan.data import tiktoken_file
 
-MODEL_FILE = 'tokenizer.model'
+MODEL_FILE = sentencepiece_model.MODEL_FILE  # What `train` writes.
 CHECKED_BYTES = 16 << 20  # Text whose round trip is checked after training.
-_SPACE = '\u2581'  # SentencePiece writes a space so, and its decoder undoes it.
-# A character that no vocabulary has, so that no piece reaches across it.
-_WALL = '\U0010ffff'
 
 # What people's models were found to lose, and a text that shows it.
 PROBES = (
@@ -39,8 +37,11 @@ PROBES = (
   ('emoji', '\U0001f600'),
   ('NUL', 'a\x00b'),
   ('byte order mark', '\ufeffa'),
-  ('control symbols as text', '<s>a</s> <unk> <pad> <0x41>'),
-  ('U+2581', f'a {_SPACE}b{_SPACE}'),
+  (
+    'control symbols as text',
+    '<s>a</s> <unk> <pad> <0x41> <|endoftext|> <|im_end|> [INST] [UNK]',
+  ),
+  ('U+2581', 'a \u2581b\u2581'),
 )
 
 
@@ -51,12 +52,14 @@ class Tokenizer(Protocol):
     kind: the prefix of its SPEC.
     vocab_size: V; ids are in [0, V).
     eos_id: the id between documents, which no text encodes to.
-    sha256: of the model file, in hex.
+    unknown_id: the id of text that has no token, or None if all text has.
+    sha256: of the file, in hex.
   """
 
   kind: str
   vocab_size: int
   eos_id: int
+  unknown_id: int | None
   sha256: str
 
   def encode(self, text: str) -> list[int]:
@@ -72,63 +75,55 @@ class Tokenizer(Protocol):
     ...
 
   def save(self, directory: epath.PathLike) -> epath.Path:
-    """Writes the model file into `directory` and returns its path."""
+    """Writes the bytes that were read into `directory`; returns the path."""
     ...
 
 
-class SentencePieceTokenizer:
-  """A SentencePiece model file."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+  """What a tokenizer makes of a corpus.
 
-  kind = 'spm'
+  Attributes:
+    documents: how many were read, and of them `exact_documents` came back.
+    bytes: of their text in UTF-8; `exact_bytes` are of those that came back.
+    tokens: without EOS; `unknown_tokens` of them are the unknown id.
+    first_inexact: FILE:LINE of the first document that did not come back.
+    lost: see lossless_problem; PROBES may lose what this corpus has not.
+  """
 
-  def __init__(self, model: bytes, name: str):
-    """From the bytes of a model file; `name` is for messages."""
-    self._model = model
-    self._pieces = sentencepiece.SentencePieceProcessor()
-    try:
-      self._pieces.load_from_serialized_proto(model)
-    except RuntimeError as e:
-      raise errors.DataError(
-        f'tokenizer {name} is not a SentencePiece model; give the .model file'
-      ) from e
-    self.vocab_size = self._pieces.get_piece_size()
-    self.eos_id = self._pieces.eos_id()
-    if self.eos_id < 0:
-      raise errors.DataError(
-        f'tokenizer {name} has no end-of-sequence symbol; train one that has'
-      )
-    self.sha256 = hashlib.sha256(model).hexdigest()
-    self._space = [
-      self._pieces.piece_to_id(f'<0x{byte:02X}>') for byte in _SPACE.encode()
-    ]
-    self._wall = len(self._pieces.encode(_WALL))
+  documents: int
+  exact_documents: int
+  bytes: int
+  exact_bytes: int
+  tokens: int
+  unknown_tokens: int
+  first_inexact: str | None
+  lost: str | None
 
-  def encode(self, text: str) -> list[int]:
-    """See Tokenizer. The sign that stands for a space goes as its bytes."""
-    first, *others = text.split(_SPACE)
-    ids = self._pieces.encode(first)
-    for other in others:
-      # The wall keeps a model that begins every text with a space from putting
-      # one in the middle of ours.
-      ids += self._space + self._pieces.encode(_WALL + other)[self._wall :]
-    return ids
+  @property
+  def bytes_per_token(self) -> float:
+    """Bytes per token."""
+    return self.bytes / self.tokens
 
-  def decode(self, ids: Sequence[int]) -> str:
-    """See Tokenizer."""
-    return self._pieces.decode([int(i) for i in ids])
+  @property
+  def unknown_rate(self) -> float:
+    """Share of the tokens that stand for text of no token."""
+    return self.unknown_tokens / self.tokens
 
-  def token_text(self, token_id: int) -> str:
-    """See Tokenizer."""
-    return self._pieces.id_to_piece(int(token_id)).replace(_SPACE, ' ')
-
-  def save(self, directory: epath.PathLike) -> epath.Path:
-    """See Tokenizer."""
-    path = epath.Path(directory) / MODEL_FILE
-    path.write_bytes(self._model)
-    return path
+  @property
+  def lossless(self) -> bool:
+    """Whether every document and every probe came back."""
+    return self.lost is None and self.first_inexact is None
 
 
-KINDS = {SentencePieceTokenizer.kind: SentencePieceTokenizer}
+KINDS = {
+  kind.kind: kind
+  for kind in (
+    sentencepiece_model.SentencePieceTokenizer,
+    huggingface_json.HuggingFaceTokenizer,
+    tiktoken_file.TiktokenTokenizer,
+  )
+}
 
 
 def load(spec: str) -> Tokenizer:
@@ -136,7 +131,7 @@ def load(spec: str) -> Tokenizer:
 
   Raises:
     ConfigError: the prefix is not in KINDS.
-    DataError: the file is missing or is not such a model.
+    DataError: the file is missing or is not of that kind.
   """
   kind, colon, name = spec.partition(':')
   if not colon or kind not in KINDS:
@@ -147,7 +142,8 @@ def load(spec: str) -> Tokenizer:
   path = epath.Path(name).expanduser()
   if not path.is_file():
     raise errors.DataError(
-      f'tokenizer file {path} does not exist; `leviathan tokenizer` makes one'
+      f'tokenizer file {path} does not exist; check the path, or make one '
+      'with `leviathan tokenizer`'
     )
   return KINDS[kind](path.read_bytes(), str(path))
 
@@ -157,12 +153,44 @@ def lossless_problem(tokenizer: Tokenizer) -> str | None:
 
   Fixed short texts must come back as they went in, none through EOS.
   """
-  lost = []
-  for name, probe in PROBES:
-    ids = tokenizer.encode(probe)
-    if tokenizer.eos_id in ids or tokenizer.decode(ids) != probe:
-      lost.append(name)
+  own = ('the name of its EOS as text', tokenizer.token_text(tokenizer.eos_id))
+  lost = [
+    name
+    for name, probe in (*PROBES, own)
+    if not _comes_back(tokenizer, tokenizer.encode(probe), probe)
+  ]
   return ', '.join(lost) or None
+
+
+def measure(tokenizer: Tokenizer, documents: Iterable[text.Document]) -> Report:
+  """What the tokenizer makes of the documents, which are read once.
+
+  Raises:
+    DataError: there is no text in them.
+  """
+  unknown = tokenizer.unknown_id
+  sums = collections.Counter()
+  first_inexact = None
+  for document in documents:
+    ids = tokenizer.encode(document.text)
+    size = len(document.text.encode())
+    exact = _comes_back(tokenizer, ids, document.text)
+    if not exact and first_inexact is None:
+      first_inexact = document.where
+    sums.update(
+      documents=1,
+      exact_documents=int(exact),
+      bytes=size,
+      exact_bytes=exact * size,
+      tokens=len(ids),
+      unknown_tokens=0 if unknown is None else ids.count(unknown),
+    )
+  if not sums['tokens']:
+    raise errors.DataError(
+      f'{sums["documents"]} documents have 0 tokens; give some with text'
+    )
+  lost = lossless_problem(tokenizer)
+  return Report(**sums, first_inexact=first_inexact, lost=lost)
 
 
 def train(
@@ -190,8 +218,9 @@ def train(
   final = epath.Path(output_dir).expanduser() / MODEL_FILE
   outputs.check_free(final)
   checked = []
-  model = _fit(documents, vocab_size, checked)
-  check_round_trip(SentencePieceTokenizer(model, MODEL_FILE), checked)
+  model = sentencepiece_model.fit(_keep(documents, checked), vocab_size)
+  trained = sentencepiece_model.SentencePieceTokenizer(model, MODEL_FILE)
+  check_round_trip(trained, checked)
   with outputs.new_file(final) as temporary:
     temporary.write_bytes(model)
   return final
@@ -203,83 +232,25 @@ def check_round_trip(
   """Raises DataError for the first document that does not come back."""
   for document in documents:
     ids = tokenizer.encode(document.text)
-    if tokenizer.decode(ids) != document.text:
+    if not _comes_back(tokenizer, ids, document.text):
       raise errors.DataError(
         f'{document.where} is not the same after encoding and decoding; the '
         f'tokenizer loses {lossless_problem(tokenizer) or "some of its text"}'
       )
 
 
-def _fit(
-  documents: Iterable[text.Document],
-  vocab_size: int,
-  checked: list[text.Document],
-) -> bytes:
-  """The model's bytes; also fills `checked`, see `_lines`."""
-  model = io.BytesIO()
-  failures = []
-  try:
-    sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=_lines(documents, checked, failures),
-      model_writer=model,
-      model_type='bpe',
-      vocab_size=vocab_size,
-      # The defaults fold characters together, drop spaces and newlines.
-      normalization_rule_name='identity',
-      add_dummy_prefix=False,
-      remove_extra_whitespaces=False,
-      allow_whitespace_only_pieces=True,
-      user_defined_symbols=['\n'],
-      byte_fallback=True,
-      # Numbers as digits: no piece a number, so V goes to words.
-      split_digits=True,
-      unk_id=0,
-      eos_id=1,
-      bos_id=-1,
-      pad_id=-1,
-      # The most it takes; it skips longer lines without a word.
-      max_sentence_length=1 << 30,
-      # It is written into the model file, whose hash must not depend on the
-      # machine; the pieces themselves do not depend on it.
-      num_threads=8,
-      minloglevel=2,
-    )
-  except RuntimeError as e:
-    raise (failures or [_training_error(e, vocab_size)])[0] from e
-  return model.getvalue()
+def _comes_back(tokenizer: Tokenizer, ids: Sequence[int], content: str) -> bool:
+  """Whether the ids of a text decode to it, without EOS among them."""
+  return tokenizer.eos_id not in ids and tokenizer.decode(ids) == content
 
 
-def _lines(
-  documents: Iterable[text.Document],
-  checked: list[text.Document],
-  failures: list[Exception],
-) -> Iterator[str]:
-  """Lines; keeps the first CHECKED_BYTES of documents for the round trip.
-
-  They come without their newline, a symbol by itself that no piece contains.
-  The trainer keeps only the text of an error in here; `failures` keeps it all.
-  """
+def _keep(
+  documents: Iterable[text.Document], kept: list[text.Document]
+) -> Iterator[text.Document]:
+  """The documents, the first CHECKED_BYTES of which are put into `kept`."""
   size = 0
-  try:
-    for document in documents:
-      if size < CHECKED_BYTES:
-        checked.append(document)
-      size += len(document.text.encode())
-      yield from document.text.split('\n')
-  except Exception as e:
-    failures.append(e)
-    raise
-
-
-def _training_error(error: RuntimeError, vocab_size: int) -> errors.DataError:
-  """SentencePiece's message, as one that says what to do."""
-  message = str(error)
-  if found := re.search(r'value <= (\d+)', message):
-    remedy = f'is too large for this corpus; at most {found[1]} is possible'
-  elif found := re.search(r'required_chars\. \d+ vs (\d+)', message):
-    remedy = f'is too small for this corpus; at least {found[1]} is needed'
-  elif 'sentences_.empty()' in message:
-    remedy = 'has no text to train on; give documents that are not empty'
-  else:
-    remedy = f'failed in SentencePiece: {" ".join(message.split())}'
-  return errors.DataError(f'vocab_size={vocab_size} {remedy}')
+  for document in documents:
+    if size < CHECKED_BYTES:
+      kept.append(document)
+    size += len(document.text.encode())
+    yield document

@@ -10,6 +10,7 @@ import pytest
 import sentencepiece
 
 from leviathan import errors
+from leviathan.data import sentencepiece_model
 from leviathan.data import text
 from leviathan.data import tokenizer as tokenizers
 
@@ -43,7 +44,7 @@ def foreign(**settings):
     hard_vocab_limit=False,
     **settings,
   )
-  return tokenizers.SentencePieceTokenizer(model.getvalue(), 'foreign')
+  return sentencepiece_model.SentencePieceTokenizer(model.getvalue(), 'foreign')
 
 
 @pytest.fixture(scope='module')
@@ -144,9 +145,9 @@ def test_a_loss_names_the_first_document_and_leaves_nothing(
 ):
   # 250 bytes end within the second document, which is checked all the same.
   monkeypatch.setattr(tokenizers, 'CHECKED_BYTES', checked_bytes)
-  decode = tokenizers.SentencePieceTokenizer.decode
+  decode = sentencepiece_model.SentencePieceTokenizer.decode
   monkeypatch.setattr(
-    tokenizers.SentencePieceTokenizer,
+    sentencepiece_model.SentencePieceTokenizer,
     'decode',
     lambda self, ids: decode(self, ids).replace('  ', ' '),
   )
