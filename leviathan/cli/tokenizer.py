@@ -126,18 +126,18 @@ def _lines(
   )
   yield (
     'round trip exact: '
-    f'{_share(report.exact_documents, report.documents)} documents, '
-    f'{_share(report.exact_bytes, report.bytes)} bytes'
+    f'{_share(report.exact_documents, report.documents, "documents")}, '
+    f'{_share(report.exact_bytes, report.bytes, "bytes")}'
   )
-  yield f'unknown: {_share(report.unknown_tokens, report.tokens)} tokens'
+  yield f'unknown: {_share(report.unknown_tokens, report.tokens, "tokens")}'
   if report.first_inexact:
     yield f'first document that does not come back: {report.first_inexact}'
   yield f'lost of the fixed texts: {report.lost or "none"}'
 
 
-def _share(part: int, whole: int) -> str:
-  """Both, since a percentage alone may round to all or nothing."""
-  return f'{part:,} of {whole:,} ({part / whole:.2%})'
+def _share(part: int, whole: int, unit: str) -> str:
+  """The numbers too, since a percentage may round to all or nothing."""
+  return f'{part:,} of {whole:,} {unit} ({part / whole:.2%})'
 
 
 def _read(pattern: str, text_key: str) -> Iterator[text.Document]:

@@ -64,6 +64,15 @@ def test_flags_that_must_be_given_are_named():
   assert '--workdirs is empty' in line
 
 
+def test_training_and_checking_a_tokenizer_need_flags_of_their_own(tiny):
+  line = refused(2, 'tokenizer', '--input=x')
+  assert '--output' in line and '--vocab_size' in line
+  assert '--tokenizer=' in refused(2, 'tokenizer', '--input=x', '--check')
+  spec = f'--tokenizer=spm:{tiny.tokenizer}'
+  line = refused(3, 'tokenizer', '--check', '--input=*.txt', spec)
+  assert 'matches no file' in line
+
+
 def test_a_word_that_belongs_to_no_flag(tmp_path):
   line = refused(2, 'inspect', f'--workdir={tmp_path}', 'oops')
   assert "'oops'" in line

@@ -1,20 +1,24 @@
 """Nothing is lost, nothing becomes a control token, training repeats."""
 
+import gzip
 import io
-import pathlib
+import json
 import random
 import re
 
 from etils import epath
 import pytest
 import sentencepiece
+import tokenizers as library
+from tokenizers import decoders
+from tokenizers import models
+from tokenizers import pre_tokenizers
 
 from leviathan import errors
 from leviathan.data import sentencepiece_model
 from leviathan.data import text
 from leviathan.data import tokenizer as tokenizers
 
-SHARED = pathlib.Path(__file__).parents[3] / 'shared' / 'data' / 'tokenizers'
 CONTROLS = '</s> <unk> <s> <pad> <0x0A> <0x41>\n'
 CORPUS = [
   'def f():\n    return  1\n\n\n',
@@ -183,16 +187,9 @@ def test_a_model_that_prefixes_a_space_is_lossless():
   assert llama.decode(llama.encode(spaces)) == spaces
 
 
-def test_a_model_in_the_wild_is_lossless():
-  path = SHARED / 'mistral_tokenizer.model.v1'
-  if not path.exists():
-    pytest.skip('shared/data/tokenizers is not beside the repository')
-  assert tokenizers.lossless_problem(tokenizers.load(f'spm:{path}')) is None
-
-
 @pytest.mark.parametrize('spec', ['hf5:a.json', 'a.model', ''])
 def test_an_unknown_kind_is_refused(spec):
-  with pytest.raises(errors.ConfigError, match='one of spm'):
+  with pytest.raises(errors.ConfigError, match='one of spm, hf, tiktoken'):
     tokenizers.load(spec)
 
 
@@ -207,3 +204,119 @@ def test_a_bad_file_is_named(tmp_path):
 def test_a_model_without_eos_is_refused():
   with pytest.raises(errors.DataError, match='no end-of-sequence'):
     foreign(vocab_size=60, eos_id=-1)
+
+
+class Letters:
+  """By hand: a letter is its place in 'abc', 3 is EOS, 4 is unknown."""
+
+  kind = 'letters'
+  vocab_size = 5
+  eos_id = 3
+  unknown_id = 4
+  sha256 = ''
+
+  def encode(self, text):
+    return ['abc$'.find(c) % 5 for c in text if c != '-']
+
+  def decode(self, ids):
+    return ''.join('abc$?'[i] for i in ids)
+
+  def token_text(self, token_id):
+    return 'abc$?'[token_id]
+
+
+def test_a_corpus_is_measured():
+  # \u00e9 is unknown and has two bytes, - gives no token, $ comes back through
+  # EOS, as no text may.
+  corpus = documents(['abc', 'a\u00e9', 'a-b', '', '$', 'ca'])
+  report = tokenizers.measure(Letters(), iter(corpus))
+  assert (report.documents, report.exact_documents) == (6, 3)
+  assert (report.bytes, report.exact_bytes) == (12, 5)
+  assert (report.tokens, report.unknown_tokens) == (10, 1)
+  assert report.bytes_per_token == 1.2
+  assert report.unknown_rate == 0.1
+  assert report.first_inexact == 'corpus.jsonl:2'
+  assert report.lost.startswith('newline, ')
+  assert 'the name of its EOS as text' in report.lost
+  assert not report.lossless
+
+
+def test_a_loss_outside_the_corpus_counts(tokenizer):
+  corpus = documents(['abc', 'ca'])
+  report = tokenizers.measure(Letters(), corpus)
+  assert report.exact_documents == 2 and report.first_inexact is None
+  assert not report.lossless
+  report = tokenizers.measure(tokenizer, documents(CORPUS))
+  assert report.lossless and report.exact_documents == len(CORPUS)
+
+
+@pytest.mark.parametrize('texts', [[], ['', '-']])
+def test_a_corpus_without_tokens_is_refused(texts):
+  with pytest.raises(errors.DataError, match=f'{len(texts)} documents have 0'):
+    tokenizers.measure(Letters(), documents(texts))
+
+
+def gpt2(directory, tmp_path):
+  """GPT-2's two files as one tokenizer.json."""
+  made = library.Tokenizer(
+    models.BPE.from_file(
+      str(directory / 'gpt2_encoder.json'), str(directory / 'gpt2_vocab.bpe')
+    )
+  )
+  made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+  made.decoder = decoders.ByteLevel()
+  made.add_special_tokens(['<|endoftext|>'])
+  made.save(str(tmp_path / 'gpt2.json'))
+  return f'hf:{tmp_path}/gpt2.json'
+
+
+def real_documents(data):
+  """Pages of C4 and the Pile, three PEPs, the beginnings of two books."""
+  found = list(text.documents(data / 'pile' / 'pile_real_rows.jsonl', 'text'))
+  for path in sorted((data / 'c4').iterdir()):
+    rows = gzip.decompress(path.read_bytes()).decode().splitlines()
+    found += documents([json.loads(row)['text'] for row in rows])
+  corpus = data / 'corpus'
+  peps = sorted((corpus / 'peps').iterdir())[:3]
+  books = sorted((corpus / 'gutenberg').iterdir())[:2]
+  found += documents(path.read_text() for path in peps)
+  found += documents(
+    path.read_bytes()[:100_000].decode(errors='ignore') for path in books
+  )
+  return found
+
+
+@pytest.mark.parametrize(
+  'name, vocab_size, eos_id, lost',
+  [
+    ('hf:20B_tokenizer.json', 50_277, 0, 'combining accents'),
+    ('tiktoken:cl100k_base.tiktoken', 100_277, 100_257, None),
+    ('tiktoken:o200k_base.tiktoken', 200_019, 199_999, None),
+    ('gpt2', 50_257, 50_256, None),
+    ('spm:mistral_tokenizer.model.v1', 32_000, 2, None),
+  ],
+)
+def test_tokenizers_in_the_wild_give_real_text_back(
+  shared, tmp_path, name, vocab_size, eos_id, lost
+):
+  directory = shared / 'data' / 'tokenizers'
+  kind, _, file = name.partition(':')
+  spec = f'{kind}:{directory}/{file}' if file else gpt2(directory, tmp_path)
+  tokenizer = tokenizers.load(spec)
+  assert (tokenizer.vocab_size, tokenizer.eos_id) == (vocab_size, eos_id)
+  report = tokenizers.measure(tokenizer, real_documents(shared / 'data'))
+  assert report.documents == 38
+  assert report.exact_documents == 38 and report.exact_bytes == report.bytes
+  assert report.unknown_tokens == 0
+  assert 3 < report.bytes_per_token < 5
+  assert report.lost == lost
+
+
+def test_a_lossy_model_in_the_wild_is_measured(shared):
+  file = 'sentencepiece_test_model.model'
+  tokenizer = tokenizers.load(f'spm:{shared}/data/tokenizers/{file}')
+  report = tokenizers.measure(tokenizer, real_documents(shared / 'data'))
+  assert report.exact_documents == 1 and report.documents == 38
+  assert 0.01 < report.unknown_rate < 0.1
+  assert report.first_inexact.endswith('pile_real_rows.jsonl:1')
+  assert {'newline', 'runs of spaces', 'emoji'} <= set(report.lost.split(', '))
