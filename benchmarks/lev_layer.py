@@ -35,6 +35,7 @@ import numpy as np
 from configs import base
 from configs import lev as arm
 from leviathan.data import loader
+from leviathan.data import mixture
 from leviathan.data import records
 from leviathan.embed import digits
 from leviathan.embed import lev
@@ -89,12 +90,9 @@ def draw_ids(tokens: int, rng: np.random.Generator) -> np.ndarray:
     return rng.choice(VOCAB_SIZE, tokens, p=share_V / share_V.sum())
   dataset = records.open_dataset(DATASET.value)
   batches = loader.train_batches(
-    dataset,
+    mixture.Mixture([dataset]),
     batch_size=-(-tokens // dataset.manifest.seq_len),
     seed=0,
-    start_step=0,
-    process_index=0,
-    process_count=1,
   )
   return next(batches).inputs_BL.reshape(-1)[:tokens]
 

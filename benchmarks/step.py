@@ -51,8 +51,7 @@ def batches(parts: experiment.Experiment):
   """Batches without end."""
   config = parts.config
   if DATASET.value:
-    dataset = experiment.open_dataset(config.data.train, config)
-    yield from parts.train_batches(dataset, 0)
+    yield from parts.train_batches(experiment.open_training(config), 0)
     return
   rng = np.random.default_rng(0)
   share_V = 1 / np.arange(1, config.model.vocab_size + 1)

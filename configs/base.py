@@ -90,9 +90,14 @@ def _paper(width, mlp_width, head_width, learning_rate, steps):
   model.head = ml_collections.ConfigDict({'name': 'untied'})  # or tied
 
   config.data = data = ml_collections.ConfigDict()
-  data.train = 'data/pile/train'  # directory written by `leviathan prepare`
+  # Directory written by `leviathan prepare`; several are joined by commas.
+  data.train = 'data/pile/train'
+  # Of those datasets, shares of the rows: (0.7, 0.3); by their sizes if empty.
+  data.weights = ()
   data.seq_len = SEQ_LEN  # L, tokens; the dataset's
   data.batch_size = BATCH_SIZE  # sequences in a step, over all devices
+  # Attention and positions within each document of a row alone.
+  data.document_mask = False
 
   config.mesh = mesh = ml_collections.ConfigDict()  # devices along each axis
   mesh.data = 1  # copies of the model; across slices, only this one

@@ -26,6 +26,7 @@ from leviathan import sharding
 from leviathan import state as state_lib
 from leviathan import step as step_lib
 from leviathan.data import loader
+from leviathan.data import mixture
 from leviathan.data import records
 from leviathan.eval import score
 
@@ -36,9 +37,15 @@ LIBRARIES = ('jax', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
 class DataConfig:
   """What is trained on."""
 
-  train: str  # directory of a dataset
+  train: str  # directories of datasets, joined by commas
+  weights: tuple[float, ...]  # of the datasets, by rows; () is by size
   seq_len: int
   batch_size: int  # sequences, over all devices
+  document_mask: bool  # no attention across documents, positions from each
+
+  def directories(self) -> list[str]:
+    """Of the datasets."""
+    return [name.strip() for name in self.train.split(',') if name.strip()]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -152,6 +159,20 @@ def open_dataset(directory: str, config: Config) -> records.Dataset:
   return dataset
 
 
+def open_training(config: Config) -> mixture.Mixture:
+  """What the config trains on.
+
+  Raises:
+    ConfigError: no dataset is named, or the weights do not suit them.
+    DataError: one cannot be read, or does not fit the model or the others.
+  """
+  directories = config.data.directories()
+  if not directories:
+    raise errors.ConfigError('config.data.train names no dataset; give one')
+  datasets = [open_dataset(directory, config) for directory in directories]
+  return mixture.Mixture(datasets, config.data.weights)
+
+
 def check_tokenizer(dataset: records.Dataset, sha256: str) -> None:
   """Raises DataError if a dataset was made with another tokenizer."""
   found = dataset.manifest.tokenizer.sha256
@@ -202,17 +223,18 @@ class Experiment:
     return score.make(self.model, self.mesh)
 
   def train_batches(
-    self, dataset: records.Dataset, start_step: int
+    self, data: mixture.Mixture, start: int
   ) -> Iterator[arrays.Batch]:
-    """This process's rows of the steps after `start_step`."""
+    """This process's batches after `start` sequences of all processes."""
     self._check_batch('data', self.config.data.batch_size)
     return loader.train_batches(
-      dataset,
+      data,
       batch_size=self.config.data.batch_size,
       seed=self.config.train.seed,
-      start_step=start_step,
+      start=start,
       process_index=jax.process_index(),
       process_count=jax.process_count(),
+      document_mask=self.config.data.document_mask,
     )
 
   def eval_batches(self, dataset: records.Dataset) -> Iterator[arrays.Batch]:
@@ -223,6 +245,7 @@ class Experiment:
       batch_size=self.config.evaluate.batch_size,
       process_index=jax.process_index(),
       process_count=jax.process_count(),
+      document_mask=self.config.data.document_mask,
     )
 
   def _check_batch(self, section: str, batch_size: int) -> None:
@@ -238,15 +261,14 @@ class Experiment:
         f'{max(1, round(batch_size / ways)) * ways}'
       )
 
-  def manifest(self, dataset: records.Dataset) -> dict[str, Any]:
+  def manifest(self, data: mixture.Mixture) -> dict[str, Any]:
     """What identifies the run: resuming and evaluating compare it."""
-    found = dataset.manifest
     return {
       'format_version': 1,
       'arm': self.config.arm,
       'vocab_size': self.config.model.vocab_size,
-      'tokenizer': dataclasses.asdict(found.tokenizer),
-      'dataset_fingerprint': found.fingerprint,
+      'tokenizer': dataclasses.asdict(data.tokenizer),
+      'dataset_fingerprint': data.fingerprint,
       'horizon': self.config.optimizer.horizon,
       'parameters': parameters.shapes(self.abstract_state.params),
       'versions': {

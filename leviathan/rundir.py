@@ -13,11 +13,13 @@ import numpy as np
 from leviathan import checkpoint
 from leviathan import config as config_lib
 from leviathan import errors
+from leviathan.data import mixture
 from leviathan.data import records
 from leviathan.data import tokenizer as tokenizer_lib
 
 # May differ when a run goes on: they do not change what it computes. The
-# data's path is among them, since its fingerprint is compared instead.
+# data's path is among them, since its fingerprint is compared instead, and the
+# batch size, since a checkpoint says how many sequences came before it.
 FREE = (
   'config.mesh.',
   'config.checkpoint.',
@@ -25,6 +27,8 @@ FREE = (
   'config.log.',
   'config.train.steps',
   'config.data.train',
+  'config.data.batch_size',
+  'manifest.sequences',
   'manifest.versions.',
 )
 
@@ -153,7 +157,7 @@ def claim(
   run: RunDir,
   config: dict[str, Any],
   manifest: dict[str, Any],
-  dataset: records.Dataset,
+  data: mixture.Mixture,
 ) -> list[str]:
   """Makes the directory this run's, or checks that it is.
 
@@ -161,7 +165,7 @@ def claim(
     run: the directory, which need not exist.
     config: resolved, of the run that is about to start or go on.
     manifest: its identity.
-    dataset: what it trains on; its tokenizer and counts are copied.
+    data: what it trains on; its tokenizer and counts are copied.
 
   Returns:
     The differences that do not matter, a line each.
@@ -189,8 +193,8 @@ def claim(
     )
   else:
     run.tokenizer_dir.mkdir(parents=True, exist_ok=True)
-    dataset.tokenizer().save(run.tokenizer_dir)
-    np.save(run.tokenizer_dir / records.COUNTS_FILE, dataset.unigram_counts())
+    data.datasets[0].tokenizer().save(run.tokenizer_dir)
+    np.save(run.tokenizer_dir / records.COUNTS_FILE, data.unigram_counts())
   write_json(run.manifest_file, manifest)
   write_json(run.config_file, config)
   return notes

@@ -47,19 +47,21 @@ def train(
     KeyboardInterrupt: it was interrupted.
   """
   config = parts.config
-  dataset = experiment.open_dataset(config.data.train, config)
-  evaluate = evaluator(parts, dataset.manifest.tokenizer.sha256)
-  manifest = parts.manifest(dataset)
-  parts.train_batches(dataset, 0)  # Refuses before anything is written.
+  data = experiment.open_training(config)
+  evaluate = evaluator(parts, data.tokenizer.sha256)
+  manifest = parts.manifest(data)
+  parts.train_batches(data, 0)  # Refuses before anything is written.
   resolved = dataclasses.asdict(config)
-  for note in rundir.claim(run, resolved, manifest, dataset):
+  for note in rundir.claim(run, resolved, manifest, data):
     say(f'note: {note}')
   checkpoints = checkpoint.Checkpoints(
     run.checkpoint_dir, config.checkpoint.keep
   )
   start = checkpoints.latest() or 0
+  sequences = 0
   if start:
     rundir.check_step(run, checkpoints, start)
+    sequences = checkpoints.manifest(start)['sequences']
     state = checkpoints.restore(start, parts.abstract_state)
     say(f'resumed from step {start} of {run.checkpoint_dir}')
     if start >= config.train.steps:
@@ -71,11 +73,14 @@ def train(
     return loop(
       state,
       parts.train_step(),
-      parts.train_batches(dataset, start),
+      parts.train_batches(data, sequences),
       config=config,
+      sequences=sequences,
       mesh=parts.mesh,
       evaluate=evaluate,
-      save=lambda state: checkpoints.save(state, manifest),
+      save=lambda state, sequences: checkpoints.save(
+        state, manifest | {'sequences': sequences}
+      ),
       write=writer.write,
       say=say,
       interrupted=interrupted,
@@ -121,9 +126,10 @@ def loop(
   batches: Iterator[arrays.Batch],
   *,
   config: experiment.Config,
+  sequences: int,
   mesh: jax.sharding.Mesh,
   evaluate: Evaluate,
-  save: Callable[[state_lib.State], None],
+  save: Callable[[state_lib.State, int], None],
   write: Callable[[dict[str, Any]], None],
   say: Say,
   interrupted: Callable[[], bool],
@@ -132,10 +138,11 @@ def loop(
 
   Step n - 1 is read back after step n has been dispatched, so that the device
   never waits for the host. Before an evaluation or a save all steps so far are
-  read, so what is not finite is never saved.
+  read, so what is not finite is never saved. `sequences` is how many came
+  before; a save says how many have by then.
   """
   start, last = int(state.step), config.train.steps
-  report = _Reporter(config, start, write, say)
+  report = _Reporter(config, start, sequences, write, say)
   for step in range(start + 1, last + 1):
     rows = next(batches)
     # Tells whether two runs saw the same rows.
@@ -150,7 +157,7 @@ def loop(
     stop = interrupted()
     if step % config.checkpoint.interval == 0 or step == last or stop:
       report.catch_up()
-      save(state)
+      save(state, sequences + (step - start) * config.data.batch_size)
     if stop:
       raise KeyboardInterrupt
   return state
@@ -159,8 +166,8 @@ def loop(
 class _Reporter:
   """Rows and progress lines, one step behind what is dispatched."""
 
-  def __init__(self, config, start, write, say):
-    self._config, self._start = config, start
+  def __init__(self, config, start, sequences, write, say):
+    self._config, self._start, self._sequences = config, start, sequences
     self._write, self._say = write, say
     self._pending = None
     self._clock = time.perf_counter()
@@ -191,7 +198,8 @@ class _Reporter:
 
   def _head(self, step: int, split: str) -> dict[str, Any]:
     data = self._config.data
-    tokens = step * data.batch_size * data.seq_len
+    sequences = self._sequences + (step - self._start) * data.batch_size
+    tokens = sequences * data.seq_len
     return {'step': step, 'split': split, 'tokens': tokens}
 
   def _read(self, step: int, row: dict[str, Any]) -> None:

@@ -10,13 +10,16 @@ os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = '1'
 
 import dataclasses
 import importlib
+import json
 import pathlib
 
+from etils import epath
 import jax
 import pytest
 
 from leviathan import experiment
-from leviathan.data import records
+from leviathan.data import manifest
+from leviathan.data import prepare
 from leviathan.data import text
 from leviathan.data import tokenizer
 
@@ -36,6 +39,32 @@ def shared() -> pathlib.Path:
   if not path.is_dir():
     pytest.skip('../shared is absent: it holds the reference answers and data')
   return path
+
+
+def write_dataset(directory, texts, spec, *, seq_len=SEQ_LEN, **settings):
+  """Prepares a dataset of some texts; returns its manifest."""
+  source = directory.parent / f'{directory.name}.jsonl'
+  source.parent.mkdir(parents=True, exist_ok=True)
+  source.write_text(''.join(json.dumps({'text': t}) + '\n' for t in texts))
+  job = prepare.Job(
+    output=epath.Path(directory),
+    inputs=(manifest.Input(name=str(source), bytes=source.stat().st_size),),
+    tokenizer=spec,
+    tokenizer_sha256=tokenizer.load(spec).sha256,
+    format=text.Format(),
+    seq_len=seq_len,
+    **settings,
+  )
+  try:
+    return prepare.run(job)[job.output]
+  finally:
+    source.unlink()
+
+
+@pytest.fixture(scope='session')
+def make_dataset():
+  """See write_dataset."""
+  return write_dataset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,15 +127,13 @@ def tiny(tmp_path_factory) -> Tiny:
   directory = tmp_path_factory.mktemp('tiny')
   paths = sorted((ROOT / 'leviathan').rglob('*.py'))
   documents = [
-    text.Document(text=path.read_text(), path=path, line=1) for path in paths
+    text.Document(text=path.read_text(), path=str(path), line=1)
+    for path in paths
   ]
   tokenizer.train(documents, VOCAB_SIZE, directory / 'tokenizer')
   found = Tiny(directory)
-  made = tokenizer.load(f'spm:{found.tokenizer}')
   for name, part in (('train', documents[3:]), ('validation', documents[:3])):
-    with records.Writer(
-      directory / name, tokenizer=made, seq_len=SEQ_LEN
-    ) as writer:
-      for document in part:
-        writer.add(document)
+    write_dataset(
+      directory / name, [d.text for d in part], f'spm:{found.tokenizer}'
+    )
   return found

@@ -20,7 +20,7 @@ def claimed(tiny, tmp_path):
   def claim(**changes):
     config = tiny.config(**changes)
     parts = experiment.make(config)
-    dataset = experiment.open_dataset(config.data.train, config)
+    dataset = experiment.open_training(config)
     return rundir.claim(
       run, dataclasses.asdict(config), parts.manifest(dataset), dataset
     )
@@ -73,8 +73,8 @@ def test_what_does_not_change_the_run_passes_with_a_note(claimed):
     ({'model__width': 64}, ['config.model.width: 32 there, 64 here']),
     ({'train__seed': 1}, ['config.train.seed: 0 there, 1 here']),
     ({'model__embedder__rank': 8}, ['config.model.embedder.rank']),
-    ({'optimizer__learning_rate': 0.5, 'data__batch_size': 16},
-     ['config.optimizer.learning_rate: 0.002', 'config.data.batch_size']),
+    ({'optimizer__learning_rate': 0.5, 'train__seed': 1},
+     ['config.optimizer.learning_rate: 0.002', 'config.train.seed']),
     # A longer budget moves the end of the cosine: another run.
     ({'train__steps': 16}, ['config.optimizer.horizon: 8 there, 16 here']),
   ],
@@ -103,7 +103,7 @@ def test_checkpoints_of_unknown_origin_are_left_alone(tiny, tmp_path):
   run = rundir.open_(str(tmp_path))
   (tmp_path / 'checkpoints').mkdir()
   config = tiny.config()
-  dataset = experiment.open_dataset(config.data.train, config)
+  dataset = experiment.open_training(config)
   with pytest.raises(errors.CheckpointError, match='no config.json'):
     rundir.claim(
       run,
@@ -122,6 +122,6 @@ def test_a_directory_that_is_no_run_says_what_is_there(tmp_path):
 def test_a_run_carries_its_tokenizer_and_counts(claimed, tiny):
   _, run = claimed
   config = tiny.config()
-  dataset = experiment.open_dataset(config.data.train, config)
-  assert run.tokenizer().sha256 == dataset.manifest.tokenizer.sha256
+  dataset = experiment.open_training(config)
+  assert run.tokenizer().sha256 == dataset.tokenizer.sha256
   assert (run.unigram_counts() == dataset.unigram_counts()).all()

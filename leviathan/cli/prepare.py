@@ -1,16 +1,20 @@
-r"""Turns text into a dataset: token ids in shards, and a manifest.
+r"""Turns text into datasets: token ids in shards, and a manifest each.
 
-Inputs are .txt, .jsonl, .jsonl.gz or .jsonl.zst. The tokenizer must lose
-nothing, as one made by `leviathan tokenizer` does.
+Inputs are .txt, .jsonl, .jsonl.gz or .jsonl.zst, here or on a bucket. Killed
+at any instant, the same command goes on.
 
-  leviathan prepare --input='text/**/*.jsonl' \
+  leviathan prepare --input='text/**/*.jsonl.zst' --workers=16 \
       --tokenizer=spm:tokenizer/tokenizer.model --output=data
+
+On several machines that share a disk, each runs its --shard=i/n of the reading,
+i from 0 to n - 1, and then one of them runs the command without --shard.
 """
 
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
-import hashlib
+import re
+import threading
 
 from absl import flags
 from etils import epath
@@ -18,14 +22,12 @@ import tqdm
 
 from leviathan import errors
 from leviathan.cli import text_flags
-from leviathan.data import outputs
-from leviathan.data import records
+from leviathan.data import files
+from leviathan.data import manifest as manifest_lib
+from leviathan.data import prepare
 from leviathan.data import text
 from leviathan.data import tokenizer as tokenizers
 
-_TOKENIZER = flags.DEFINE_string(
-  'tokenizer', None, 'KIND:FILE, as spm:FILE.model.', required=True
-)
 _SEQ_LEN = flags.DEFINE_integer('seq_len', 512, 'Tokens of a sequence.')
 _VALIDATION_FRACTION = flags.DEFINE_float(
   'validation_fraction',
@@ -33,113 +35,138 @@ _VALIDATION_FRACTION = flags.DEFINE_float(
   'Share of the documents that goes to OUTPUT/validation, the rest to '
   'OUTPUT/train; with 0 there is one dataset, OUTPUT itself.',
 )
+_SPLIT_BY = flags.DEFINE_string(
+  'split_by',
+  '',
+  'Key by whose value the documents are split into one dataset each, as '
+  'meta.pile_set_name; the value names the directory.',
+)
+_SHUFFLE_SEED = flags.DEFINE_integer(
+  'shuffle_seed', 0, 'Of the order that rows are stored in.'
+)
+_SHUFFLE = flags.DEFINE_bool(
+  'shuffle', True, 'Store the rows shuffled; else in the order of the inputs.'
+)
+_WORKERS = flags.DEFINE_integer(
+  'workers', 1, 'Processes on this machine.', lower_bound=1
+)
+_SHARD = flags.DEFINE_string(
+  'shard', None, 'i/n: do the i-th of n parts of the reading, and stop.'
+)
+_MAX_BAD_RECORDS = flags.DEFINE_integer(
+  'max_bad_records',
+  0,
+  'Records that cannot be read, at most; they are left out, counted in the '
+  'manifests and listed in OUTPUT/bad_records.jsonl.',
+  lower_bound=0,
+)
+_MAX_RECORD_BYTES = flags.DEFINE_integer(
+  'max_record_bytes', text.MAX_RECORD_BYTES, 'A longer record is a bad one.'
+)
 
 
 def main(argv: Sequence[str]) -> None:
   """Writes the datasets and prints a line for each."""
   del argv
-  manifests = prepare(
-    pattern=text_flags.INPUT.value,
-    tokenizer_spec=_TOKENIZER.value,
-    output=epath.Path(text_flags.OUTPUT.value).expanduser(),
-    seq_len=_SEQ_LEN.value,
-    text_key=text_flags.TEXT_KEY.value,
-    validation_fraction=_VALIDATION_FRACTION.value,
-  )
-  for path, manifest in manifests.items():
-    skipped = ', '.join(f'{n:,} {why}' for why, n in manifest.skipped.items())
+  job = job_of_flags()
+  most, workers, part = _MAX_BAD_RECORDS.value, _WORKERS.value, _SHARD.value
+  if part is not None:
+    share, shares = shard(part)
+    prepare.start(job)
+    with _progress(job):
+      prepare.run_tokenize(job, workers, most, share, shares)
     print(
-      f'{manifest.sequences:,} sequences, {manifest.tokens:,} tokens, '
-      f'{manifest.bytes / manifest.tokens:.2f} bytes per token, '
-      f'{manifest.documents:,} documents, skipped {skipped or 0}: {path}'
+      f'shard {part} is done; when all are, run the command without --shard'
     )
+    return
+  with _progress(job):
+    manifests = prepare.run(job, workers, most)
+  for path, manifest in manifests.items():
+    print(_line(path, manifest))
+  if job.validation_fraction:
+    held_out = job.output / 'validation'
+    validation = [p for p in manifests if held_out in (p, *p.parents)]
+    train = [p for p in manifests if p not in validation]
+    shared = prepare.shared_texts(train, validation)
+    print(f'texts that are in both train and validation: {shared:,}')
 
 
-def prepare(
-  *,
-  pattern: str,
-  tokenizer_spec: str,
-  output: epath.Path,
-  seq_len: int,
-  text_key: str,
-  validation_fraction: float,
-) -> dict[epath.Path, records.Manifest]:
-  """Writes one dataset, or two, under `output`, all or nothing.
-
-  The side of a document depends on its text alone, so that copies of one text
-  are never on both.
-
-  Args:
-    pattern: see text.expand.
-    tokenizer_spec: see tokenizers.load.
-    output: directory to make.
-    seq_len: L, in tokens.
-    text_key: see text.documents.
-    validation_fraction: share of documents, in [0, 1); 0 means one dataset.
-
-  Returns:
-    The manifest of each dataset, by its directory.
+def job_of_flags() -> prepare.Job:
+  """The job that the flags describe.
 
   Raises:
     ConfigError: a value is out of range.
-    DataError: an input, the tokenizer or the output cannot be used.
+    DataError: an input or the tokenizer cannot be used.
   """
-  if not 0 <= validation_fraction < 1:
-    raise errors.ConfigError(
-      f'validation_fraction={validation_fraction}; give one in [0, 1)'
-    )
-  outputs.check_free(output)
-  paths = text.expand(pattern)
-  tokenizer = _lossless(tokenizer_spec)
-  names = ('train', 'validation') if validation_fraction else ('',)
-  with contextlib.ExitStack() as stack:
-    root = output
-    if validation_fraction:
-      root = stack.enter_context(outputs.new_directory(output))
-    writers = [
-      stack.enter_context(
-        records.Writer(
-          root / name, tokenizer=tokenizer, seq_len=seq_len, inputs=paths
-        )
-      )
-      for name in names
-    ]
-    for document in _read(paths, text_key):
-      writers[_side(document.text, validation_fraction)].add(document)
-    for name, writer in zip(names, writers, strict=True):
-      if not writer.documents:
-        raise errors.DataError(
-          f'dataset {output / name} would have 0 tokens; give more text or '
-          'another --validation_fraction'
-        )
-  return {
-    output / name: writer.manifest
-    for name, writer in zip(names, writers, strict=True)
-  }
-
-
-def _lossless(spec: str) -> tokenizers.Tokenizer:
-  """The tokenizer, unless it loses text."""
+  output, spec = text_flags.OUTPUT.value, text_flags.TOKENIZER.value
+  if output is None or spec is None:
+    raise errors.ConfigError('give --output=... and --tokenizer=...')
+  inputs = files.expand(text_flags.INPUT.value)
   tokenizer = tokenizers.load(spec)
-  if lost := tokenizers.lossless_problem(tokenizer):
+  lost = tokenizers.lossless_problem(tokenizer)
+  if lost and not text_flags.ALLOW_LOSSY.value:
     raise errors.DataError(
-      f'tokenizer={spec!r} is lossy: {lost}; `leviathan tokenizer` trains '
-      'one that loses nothing'
+      f'tokenizer={spec!r} is lossy: {lost}; `leviathan tokenizer` trains one '
+      'that loses nothing, --allow_lossy takes this one'
     )
-  return tokenizer
+  return prepare.Job(
+    output=epath.Path(output).expanduser(),
+    inputs=tuple(
+      manifest_lib.Input(name=name, bytes=files.size(name)) for name in inputs
+    ),
+    tokenizer=spec,
+    tokenizer_sha256=tokenizer.sha256,
+    format=text.Format(
+      text_key=text_flags.TEXT_KEY.value,
+      split_by=_SPLIT_BY.value,
+      max_record_bytes=_MAX_RECORD_BYTES.value,
+    ),
+    seq_len=_SEQ_LEN.value,
+    validation_fraction=_VALIDATION_FRACTION.value,
+    shuffle_seed=_SHUFFLE_SEED.value if _SHUFFLE.value else None,
+  )
 
 
-def _read(paths: list[epath.Path], text_key: str) -> Iterator[text.Document]:
-  """All documents, behind a progress bar in bytes of text."""
+def shard(value: str) -> tuple[int, int]:
+  """(i, n) of 'i/n'.
+
+  Raises:
+    ConfigError: it is not so written, or i is not below n.
+  """
+  found = re.fullmatch(r'(\d+)/(\d+)', value)
+  if not found or not int(found[1]) < int(found[2]):
+    raise errors.ConfigError(
+      f'--shard={value} is not i/n with i from 0 to n - 1'
+    )
+  return int(found[1]), int(found[2])
+
+
+@contextlib.contextmanager
+def _progress(job: prepare.Job) -> Iterator[None]:
+  """A bar in bytes of text, of what all processes have done, on a terminal."""
   with tqdm.tqdm(unit='B', unit_scale=True, disable=None) as bar:
-    for i, path in enumerate(paths, start=1):
-      bar.set_description(f'file {i} of {len(paths)}')
-      for document in text.documents(path, text_key):
-        yield document
-        bar.update(len(document.text.encode()))
+    over = threading.Event()
+
+    def watch():
+      while not bar.disable and not over.wait(1):
+        bar.n = prepare.progress(job)
+        bar.refresh()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+      yield
+    finally:
+      over.set()
+      thread.join()
 
 
-def _side(content: str, validation_fraction: float) -> int:
-  """1 for validation and 0 for the rest, by the hash of the text."""
-  digest = hashlib.sha256(content.encode()).digest()
-  return int.from_bytes(digest[:8], 'big') < validation_fraction * 2**64
+def _line(path: epath.Path, manifest: manifest_lib.Manifest) -> str:
+  """What is in a dataset."""
+  skipped = ', '.join(f'{n:,} {why}' for why, n in manifest.skipped.items())
+  return (
+    f'{manifest.sequences:,} sequences, {manifest.tokens:,} tokens, '
+    f'{manifest.bytes / manifest.tokens:.2f} bytes per token, '
+    f'{manifest.documents:,} documents ({manifest.duplicates:,} duplicates), '
+    f'skipped {skipped or 0}: {path}'
+  )

@@ -19,6 +19,7 @@ import tqdm
 
 from leviathan import errors
 from leviathan.cli import text_flags
+from leviathan.data import files
 from leviathan.data import text
 from leviathan.data import tokenizer as tokenizers
 
@@ -31,20 +32,6 @@ _VOCAB_SIZE = flags.DEFINE_integer(
   'V in all, with 256 bytes, end of sequence, unknown and newline.',
   lower_bound=260,
 )
-# The other commands that read text require these two; here one of them is left
-# out. Only tests import several commands.
-_OUTPUT = flags.DEFINE_string(
-  'output', None, 'Directory to make.', allow_override=True
-)
-_TOKENIZER = flags.DEFINE_string(
-  'tokenizer',
-  None,
-  'With --check: spm:FILE.model, hf:tokenizer.json or tiktoken:FILE.tiktoken.',
-  allow_override=True,
-)
-_ALLOW_LOSSY = flags.DEFINE_bool(
-  'allow_lossy', False, 'With --check: do not fail when text is lost.'
-)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -52,18 +39,23 @@ def main(argv: Sequence[str]) -> None:
   del argv
   pattern, text_key = text_flags.INPUT.value, text_flags.TEXT_KEY.value
   if _CHECK.value:
-    _refuse(_OUTPUT, _VOCAB_SIZE)
-    if _TOKENIZER.value is None:
+    _refuse(text_flags.OUTPUT, _VOCAB_SIZE)
+    if text_flags.TOKENIZER.value is None:
       raise errors.ConfigError(
         '--check needs a tokenizer; give --tokenizer=...'
       )
-    check(pattern, text_key, _TOKENIZER.value, bool(_ALLOW_LOSSY.value))
+    check(
+      pattern,
+      text_key,
+      text_flags.TOKENIZER.value,
+      bool(text_flags.ALLOW_LOSSY.value),
+    )
     return
-  _refuse(_TOKENIZER, _ALLOW_LOSSY)
-  if _VOCAB_SIZE.value is None or _OUTPUT.value is None:
+  _refuse(text_flags.TOKENIZER, text_flags.ALLOW_LOSSY)
+  if _VOCAB_SIZE.value is None or text_flags.OUTPUT.value is None:
     raise errors.ConfigError('training needs both --output and --vocab_size')
   path, documents, size = train(
-    pattern, text_key, _VOCAB_SIZE.value, _OUTPUT.value
+    pattern, text_key, _VOCAB_SIZE.value, text_flags.OUTPUT.value
   )
   checked = min(size, tokenizers.CHECKED_BYTES)
   print(
@@ -142,7 +134,7 @@ def _share(part: int, whole: int, unit: str) -> str:
 
 def _read(pattern: str, text_key: str) -> Iterator[text.Document]:
   """The documents of all files of `pattern`."""
-  for path in text.expand(pattern):
+  for path in files.expand(pattern):
     yield from text.documents(path, text_key)
 
 

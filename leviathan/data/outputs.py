@@ -1,38 +1,17 @@
 """Outputs that appear under their name whole, or not at all.
 
-Work goes into a hidden sibling, `.NAME.incomplete`, renamed when it is done. A
-killed run leaves only that sibling; the next run of the same name clears it.
+Work goes into a hidden sibling that is renamed when it is done and on disk. A
+killed run leaves only such siblings.
 """
 
 from collections.abc import Iterator
 import contextlib
+import os
+import socket
 
 from etils import epath
 
 from leviathan import errors
-
-
-@contextlib.contextmanager
-def new_directory(directory: epath.PathLike) -> Iterator[epath.Path]:
-  """Yields a temporary directory that becomes `directory` at the end.
-
-  Raises:
-    DataError: `directory` exists and is not an empty directory.
-  """
-  final = epath.Path(directory).expanduser()
-  check_free(final)
-  temporary = _sibling(final)
-  if temporary.exists():
-    temporary.rmtree()
-  temporary.mkdir(parents=True)
-  try:
-    yield temporary
-    if final.exists():
-      final.rmdir()  # Only an empty one: rmdir refuses anything else.
-    temporary.rename(final)
-  except BaseException:
-    temporary.rmtree(missing_ok=True)
-    raise
 
 
 @contextlib.contextmanager
@@ -45,13 +24,33 @@ def new_file(path: epath.PathLike) -> Iterator[epath.Path]:
   final = epath.Path(path).expanduser()
   check_free(final)
   final.parent.mkdir(parents=True, exist_ok=True)
-  temporary = _sibling(final)
+  with durable(final) as temporary:
+    yield temporary
+
+
+@contextlib.contextmanager
+def durable(path: epath.Path) -> Iterator[epath.Path]:
+  """Yields a path for a file or directory that becomes `path` at the end.
+
+  Processes may write the same `path` at once, if it is the same thing: each
+  does so apart, and one of them wins.
+  """
+  # Named after its process, whose remains are told from work in progress.
+  writer = f'{socket.gethostname()}-{os.getpid()}'
+  temporary = path.parent / f'.{path.name}.{writer}'
+  _remove(temporary)
   try:
     yield temporary
-    temporary.rename(final)
-  except BaseException:
-    temporary.unlink(missing_ok=True)
-    raise
+    for part in [*temporary.iterdir()] if temporary.is_dir() else [temporary]:
+      _sync(part)
+    try:
+      os.replace(temporary, path)
+    except OSError:
+      if not path.is_dir():  # Else another process was faster.
+        raise
+    _sync(path.parent)
+  finally:
+    _remove(temporary)
 
 
 def check_free(path: epath.PathLike) -> None:
@@ -66,5 +65,17 @@ def check_free(path: epath.PathLike) -> None:
     )
 
 
-def _sibling(path: epath.Path) -> epath.Path:
-  return path.parent / f'.{path.name}.incomplete'
+def _remove(path: epath.Path) -> None:
+  if path.is_dir():
+    path.rmtree()
+  else:
+    path.unlink(missing_ok=True)
+
+
+def _sync(path: epath.Path) -> None:
+  """Waits until a file or the names in a directory are on the disk."""
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)

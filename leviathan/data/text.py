@@ -1,33 +1,48 @@
-"""Documents out of text files: .txt, .jsonl, .jsonl.gz and .jsonl.zst."""
+"""Documents out of text files, and what could not be one, by its reason.
 
+A .txt file is one document; in the other kinds each line is a JSON object. A
+line ends at LF only, since JSON strings may hold other separators as they are;
+a line of white space holds no record.
+
+The records of some files, read one after another, are cut into blocks by where
+in the uncompressed bytes they begin, so that workers can share a file of any
+kind: each reads all of it, and parses the blocks that are its own.
+"""
+
+from collections.abc import Callable
+from collections.abc import Generator
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
-import fnmatch
-import gzip
+import functools
+import itertools
 import json
-from typing import IO
+import operator
 from typing import Any
-import zlib
-
-from etils import epath
-import zstandard
+from typing import NamedTuple
 
 from leviathan import errors
+from leviathan.data import files
 
-SUFFIXES = ('.txt', '.jsonl', '.jsonl.gz', '.jsonl.zst')
-_CHUNK = 1 << 20  # Bytes read, or fed to a decompressor, at a time.
-_WILDCARDS = frozenset('*?[')
+MAX_RECORD_BYTES = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Document:
-  """One text and where it stands: a file and a line in it, from 1."""
+  """One text and where it stands: a file and a line in it, from 1.
+
+  Attributes:
+    text: what it says; UTF-8 can hold it.
+    path: the file.
+    line: where the record begins.
+    subset: what stands under the key that the data are split by, or ''.
+  """
 
   text: str
-  path: epath.Path
+  path: str
   line: int
+  subset: str = ''
 
   @property
   def where(self) -> str:
@@ -35,196 +50,267 @@ class Document:
     return f'{self.path}:{self.line}'
 
 
-def expand(pattern: str) -> list[epath.Path]:
-  """The files that a glob names, sorted, each once.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BadRecord:
+  """A record that is no document.
 
-  Args:
-    pattern: a path or glob, `**` for any depth; several are joined by commas.
-
-  Returns:
-    Paths of files, none empty and each of a suffix in SUFFIXES.
-
-  Raises:
-    DataError: a pattern matches no file, or a file cannot be read as text.
+  Attributes:
+    reason: what it is counted under, as 'not_json'.
+    message: one line, without its place, with the remedy.
+    path: the file.
+    line: where the record begins.
   """
-  paths = sorted({path for one in pattern.split(',') for path in _glob(one)})
-  for path in paths:
-    _check(path)
-  return paths
+
+  reason: str
+  message: str
+  path: str
+  line: int
+
+  def error(self) -> errors.DataError:
+    """The refusal of this record."""
+    return errors.DataError(f'{self.path}:{self.line} {self.message}')
 
 
-def documents(path: epath.PathLike, text_key: str) -> Iterator[Document]:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Format:
+  """How records are read.
+
+  Attributes:
+    text_key: key of the text in a JSON object.
+    split_by: key of the subset, dots for depth; '' for none.
+    max_record_bytes: a longer record is a bad one.
+  """
+
+  text_key: str = 'text'
+  split_by: str = ''
+  max_record_bytes: int = MAX_RECORD_BYTES
+
+
+def documents(path: str, text_key: str) -> Iterator[Document]:
   """The documents of one file in order; memory holds one at a time.
-
-  A .txt file is one document; in the other kinds each line is a JSON object
-  whose `text_key` holds the text. Lines end at LF only, since JSON strings may
-  hold other separators as they are; lines of white space hold no record.
 
   Raises:
     DataError: a file or a record is not as above; names the file and line.
   """
-  path = epath.Path(path).expanduser()
-  _check(path)
-  return _text_file(path) if path.suffix == '.txt' else _json(path, text_key)
+  path = str(path)
+  files.check(path)
+  return _refusing(path, Format(text_key=text_key))
 
 
-def _glob(pattern: str) -> list[epath.Path]:
-  """The files that one pattern names."""
-  path = epath.Path(pattern.strip()).expanduser()
-  if path.is_dir():
-    raise errors.DataError(
-      f'input {pattern!r} is a directory; give its files, as in '
-      f'{path}/**/*.jsonl'
+def _refusing(path: str, format_: Format) -> Iterator[Document]:
+  for _, records in blocks([path], format_):
+    for record in records:
+      if isinstance(record, BadRecord):
+        raise record.error()
+      yield record
+
+
+def blocks(
+  paths: Sequence[str],
+  format_: Format,
+  block_bytes: int = 1 << 62,
+  wanted: Callable[[int], bool] = lambda block: True,
+) -> Iterator[tuple[int, Iterator[Document | BadRecord]]]:
+  """The records of some files, a block of them at a time.
+
+  Args:
+    paths: read one after another.
+    format_: see Format.
+    block_bytes: a record that begins at byte b of all the uncompressed bytes
+      is in block b // block_bytes.
+    wanted: says of a block whether to parse it.
+
+  Yields:
+    The number of each block in which a line begins, rising, and its records,
+    to be used up before the next block; those of an unwanted block are left
+    out, at little more than the cost of decompression.
+
+  Raises:
+    DataError: a file cannot be read.
+  """
+  lines = _lines(paths, format_, block_bytes, functools.lru_cache(1)(wanted))
+  for block, group in itertools.groupby(lines, key=operator.itemgetter(0)):
+    yield block, _records(group, format_)
+
+
+class _Line(NamedTuple):
+  """A line, or a whole .txt file; `data` is None where it was not wanted."""
+
+  block: int
+  path: str
+  line: int
+  data: bytes | None
+  too_large: bool = False
+
+
+def _lines(
+  paths: Sequence[str],
+  format_: Format,
+  block_bytes: int,
+  wanted: Callable[[int], bool],
+) -> Iterator[_Line]:
+  """All lines of wanted blocks, and one for each block that is not."""
+  offset = 0
+  for path in paths:
+    read = _whole if path.endswith('.txt') else _split
+    offset = yield from read(
+      path, offset, format_.max_record_bytes, block_bytes, wanted
     )
-  if path.exists():
-    return [path]
-  depth = next(
-    (i for i, part in enumerate(path.parts) if _WILDCARDS & set(part)), None
-  )
-  found = []
-  if depth is not None and (root := epath.Path(*path.parts[:depth])).is_dir():
-    found = [p for p in _matches(root, path.parts[depth:]) if p.is_file()]
-  if not found:
-    raise errors.DataError(
-      f'input {pattern!r} matches no file; check the path and quote the glob'
-    )
-  return found
 
 
-def _matches(
-  directory: epath.Path, parts: Sequence[str]
-) -> Iterator[epath.Path]:
-  """What the parts of a glob match below; epath's own glob has no `**`."""
-  first, *rest = parts
-  if first == '**':
-    yield from _matches(directory, rest or ['*'])
-  for child in directory.iterdir():
-    if child.name.startswith('.') and not first.startswith('.'):
-      continue  # Hidden: unfinished outputs among others.
-    if first == '**':
-      if child.is_dir():
-        yield from _matches(child, parts)
-    elif fnmatch.fnmatchcase(child.name, first):
-      if not rest:
-        yield child
-      elif child.is_dir():
-        yield from _matches(child, rest)
+def _whole(
+  path: str,
+  offset: int,
+  limit: int,
+  block_bytes: int,
+  wanted: Callable[[int], bool],
+) -> Generator[_Line, None, int]:
+  """A .txt file as one line; returns the offset behind it."""
+  block, size = offset // block_bytes, files.size(path)
+  data, large = None, size > limit
+  if wanted(block):
+    data = b'' if large else b''.join(files.chunks(path))
+  yield _Line(block, path, 1, data, large)
+  return offset + size
 
 
-def _check(path: epath.Path) -> None:
-  """Raises DataError unless `path` is a non-empty file of a known suffix."""
-  if not path.name.endswith(SUFFIXES):
-    raise errors.DataError(
-      f'{path} is of no known kind; give files that end in '
-      f'{", ".join(SUFFIXES)}'
-    )
-  if not path.is_file():
-    raise errors.DataError(f'{path} is not a file; check the path')
-  if not path.stat().length:
-    raise errors.DataError(f'{path} has 0 bytes; remove it or write it again')
+def _split(
+  path: str,
+  offset: int,
+  limit: int,
+  block_bytes: int,
+  wanted: Callable[[int], bool],
+) -> Generator[_Line, None, int]:
+  """The lines of a file that begins at `offset`; returns that behind it."""
+  begin, line = offset, 1  # Of the record at hand.
+  block, stop, mine = 0, 0, True
+  parts, held = [], 0
+  for chunk in files.chunks(path):
+    at = 0
+    while at < len(chunk):
+      if offset + at == begin:
+        block, stop = begin // block_bytes, begin
+        mine = wanted(block)
+        if not mine:
+          # All up to the first line feed that no record of the block follows.
+          stop = (block + 1) * block_bytes - 1
+          yield _Line(block, path, line, None)
+      end = chunk.find(b'\n', max(at, stop - offset)) + 1
+      if mine:
+        held += (end or len(chunk)) - at
+        if held - bool(end) <= limit:
+          parts.append(chunk[at : end or None])
+        else:
+          parts.clear()  # Too large: memory holds no more of it than this.
+        if end:
+          yield _Line(block, path, line, b''.join(parts), held - 1 > limit)
+      line += chunk.count(b'\n', at, end or len(chunk))
+      at = end or len(chunk)
+      if end:
+        begin, parts, held = offset + end, [], 0
+    offset += len(chunk)
+  if held:
+    yield _Line(block, path, line, b''.join(parts), held > limit)
+  return offset
 
 
-def _text_file(path: epath.Path) -> Iterator[Document]:
-  """The one document of a .txt file."""
-  data = path.read_bytes()
+def _records(
+  lines: Iterable[_Line], format_: Format
+) -> Iterator[Document | BadRecord]:
+  """What stands in the lines that were wanted."""
+  for _, path, line, data, too_large in lines:
+    try:
+      if too_large:
+        raise _Refusal(
+          'too_large',
+          f'is longer than {format_.max_record_bytes:,} bytes; cut the '
+          'document or raise --max_record_bytes',
+        )
+      if data is None:
+        continue
+      if path.endswith('.txt'):
+        if format_.split_by:
+          raise _Refusal(
+            'no_subset', 'has no keys to split by; give JSON or no --split_by'
+          )
+        yield Document(text=_decode(data), path=path, line=line)
+      elif data and not data.isspace():
+        text, subset = _fields(_decode(data), format_)
+        yield Document(text=text, path=path, line=line, subset=subset)
+    except _Refusal as e:
+      yield BadRecord(reason=e.reason, message=str(e), path=path, line=line)
+
+
+class _Refusal(Exception):
+  """Why a record is bad."""
+
+  def __init__(self, reason: str, message: str):
+    super().__init__(message)
+    self.reason = reason
+
+
+def _decode(data: bytes) -> str:
+  """The characters of a record."""
   try:
-    yield Document(text=data.decode(), path=path, line=1)
+    return data.decode()
   except UnicodeDecodeError as e:
-    line = data.count(b'\n', 0, e.start) + 1
-    raise errors.DataError(
-      f'{path}:{line} is not UTF-8 ({e.reason}); convert the file'
+    raise _Refusal(
+      'not_utf8', f'is not UTF-8 ({e.reason} at byte {e.start}); convert it'
     ) from e
 
 
-def _json(path: epath.Path, text_key: str) -> Iterator[Document]:
-  """One document a line of a .jsonl file, compressed or not."""
-  line = 0
+def _fields(line: str, format_: Format) -> tuple[str, str]:
+  """The text and the subset of one JSON line."""
   try:
-    with path.open('rb') as file:
-      for line, data in enumerate(_lines(_chunks(path, file)), start=1):
-        if data.strip():
-          text = _text(data, text_key, f'{path}:{line}')
-          yield Document(text=text, path=path, line=line)
-  except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as e:
-    raise errors.DataError(
-      f'{path} is truncated or damaged after line {line} ({e}); fetch it again'
-    ) from e
-
-
-def _text(data: bytes, text_key: str, where: str) -> str:
-  """The text of one JSON line."""
-  try:
-    record = json.loads(data.decode())
-  except UnicodeDecodeError as e:
-    raise errors.DataError(
-      f'{where} is not UTF-8 ({e.reason}); convert the file'
-    ) from e
+    record = json.loads(line)
   except (ValueError, RecursionError) as e:
-    raise errors.DataError(
-      f'{where} is not valid JSON ({e}); one JSON object a line is wanted'
+    raise _Refusal(
+      'not_json', f'is not valid JSON ({e}); one object a line is wanted'
     ) from e
   if not isinstance(record, dict):
-    raise errors.DataError(
-      f'{where} is a JSON {type(record).__name__}; an object with the key '
-      f'{text_key!r} is wanted'
+    raise _Refusal(
+      'not_an_object',
+      f'is a JSON {type(record).__name__}; an object with the key '
+      f'{format_.text_key!r} is wanted',
     )
-  if text_key not in record:
-    raise errors.DataError(
-      f'{where} has no key {text_key!r}, only '
-      f'{", ".join(map(repr, record)) or "none"}; give --text_key=KEY'
+  if format_.text_key not in record:
+    raise _Refusal(
+      'no_text',
+      f'has no key {format_.text_key!r}, only '
+      f'{", ".join(map(repr, record)) or "none"}; give --text_key=KEY',
     )
-  return _checked(record[text_key], text_key, where)
+  text = _string(record[format_.text_key], 'text', format_.text_key)
+  if not format_.split_by:
+    return text, ''
+  return text, _subset(record, format_.split_by)
 
 
-def _checked(text: Any, text_key: str, where: str) -> str:
-  """`text` if it is a string that UTF-8 can hold."""
-  if not isinstance(text, str):
-    raise errors.DataError(
-      f'{where} has a {type(text).__name__} under {text_key!r}; a string is '
-      'wanted'
+def _subset(record: dict[str, Any], split_by: str) -> str:
+  """What stands under the dotted key `split_by`."""
+  value: Any = record
+  for key in split_by.split('.'):
+    if not isinstance(value, dict) or key not in value:
+      raise _Refusal(
+        'no_subset', f'has no key {split_by!r}; give another --split_by'
+      )
+    value = value[key]
+  if value == '':
+    raise _Refusal('no_subset', f'has nothing under {split_by!r}; mend it')
+  return _string(value, 'subset', split_by)
+
+
+def _string(value: Any, kind: str, key: str) -> str:
+  """`value` if it is a string that UTF-8 can hold."""
+  if not isinstance(value, str):
+    raise _Refusal(
+      f'{kind}_not_a_string',
+      f'has a {type(value).__name__} under {key!r}; a string is wanted',
     )
   try:
-    text.encode()
+    value.encode()
   except UnicodeEncodeError as e:
-    raise errors.DataError(
-      f'{where} has half a surrogate pair under {text_key!r}; mend the text'
+    raise _Refusal(
+      f'{kind}_has_half_a_surrogate_pair',
+      f'has half a surrogate pair under {key!r}; mend the text',
     ) from e
-  return text
-
-
-def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-  """Lines split at LF, without it."""
-  rest = b''
-  for chunk in chunks:
-    *lines, rest = (rest + chunk).split(b'\n')
-    yield from lines
-  if rest:
-    yield rest
-
-
-def _chunks(path: epath.Path, file: IO[bytes]) -> Iterator[bytes]:
-  """The uncompressed bytes of `file`."""
-  if path.suffix == '.zst':
-    yield from _unzstd(file)
-    return
-  stream = gzip.open(file) if path.suffix == '.gz' else file
-  while chunk := stream.read(_CHUNK):
-    yield chunk
-
-
-def _unzstd(file: IO[bytes]) -> Iterator[bytes]:
-  """The bytes of all frames; EOFError if the last one is cut short.
-
-  zstandard's own file reader takes a cut frame for the end of the data.
-  """
-  decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
-  frame = None
-  while data := file.read(_CHUNK):
-    while data:
-      frame = frame or decompressor.decompressobj()
-      yield frame.decompress(data)
-      data = frame.unused_data
-      if frame.eof:
-        frame = None
-  if frame is not None:
-    raise EOFError('the last frame has no end')
+  return value

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from leviathan.data import manifest as manifest_lib
 from leviathan.data import records
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -142,10 +143,10 @@ def test_an_id_outside_the_vocabulary_is_refused(tiny, tmp_path):
   shutil.copytree(tiny.directory / 'train', data)
   manifest = json.loads((data / 'manifest.json').read_text())
   manifest['tokenizer']['vocab_size'] = 256
-  entry = records.TokenizerEntry(**manifest['tokenizer'])
-  shards = [records.Shard(**shard) for shard in manifest['shards']]
-  manifest['fingerprint'] = records.fingerprint(
-    entry, manifest['seq_len'], shards
+  entry = manifest_lib.Tokenizer(**manifest['tokenizer'])
+  shards = [manifest_lib.Shard(**shard) for shard in manifest['shards']]
+  manifest['fingerprint'] = manifest_lib.fingerprint(
+    entry, manifest['seq_len'], manifest['shuffle_seed'], shards
   )
   (data / 'manifest.json').write_text(json.dumps(manifest))
   counts = records.open_dataset(tiny.directory / 'train').unigram_counts()

@@ -59,6 +59,7 @@ def run(corpus, model, output, **changes):
     'seq_len': 16,
     'text_key': 'text',
     'validation_fraction': 0.0,
+    'shuffle': False,
   }
   with flagsaver.flagsaver(**(values | changes)):
     command.main(['prepare'])

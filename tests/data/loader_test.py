@@ -1,4 +1,4 @@
-"""The order is a pure function of (fingerprint, seed, step)."""
+"""The order is a pure function of (fingerprint, seed, position)."""
 
 import itertools
 import types
@@ -9,8 +9,9 @@ import pytest
 
 from leviathan import errors
 from leviathan.data import loader
+from leviathan.data import mixture
+from leviathan.data import prepare
 from leviathan.data import records
-from leviathan.data import text
 
 PAD = records.PAD
 
@@ -20,37 +21,51 @@ class Rows:
 
   directory = epath.Path('rows')
 
-  def __init__(self, length, seq_len=3, fingerprint='f'):
+  def __init__(self, length, seq_len=3, fingerprint='f', shuffle_seed=None):
     self._length = length
     self.manifest = types.SimpleNamespace(
-      seq_len=seq_len, fingerprint=fingerprint
+      seq_len=seq_len,
+      fingerprint=fingerprint,
+      shuffle_seed=shuffle_seed,
+      tokenizer=types.SimpleNamespace(eos_id=7),
     )
 
   def __len__(self):
     return self._length
 
-  def __getitem__(self, index):
-    row = self.manifest.seq_len + 1
-    return np.arange(index, index + row, dtype=np.uint32)
+  def read(self, indices):
+    steps = np.arange(self.manifest.seq_len + 1)
+    return (np.asarray(indices)[:, None] + steps).astype(np.uint32)
 
 
 def train(dataset, steps, **settings):
   """The row numbers of some steps: (steps, local batch)."""
   settings = {'batch_size': 4, 'seed': 0} | settings
-  batches = loader.train_batches(dataset, **settings)
+  mixed = mixture.Mixture([dataset])
+  batches = loader.train_batches(mixed, **settings)
   return np.stack([b.inputs_BL[:, 0] for b in itertools.islice(batches, steps)])
 
 
-def test_the_shift_by_hand():
-  class Padded(Rows):
-    def __getitem__(self, index):
-      return np.array([[5, 6, 7, 8], [8, 9, PAD, PAD]][index], np.uint32)
+class Padded(Rows):
+  """Two rows, the second of which is filled up; EOS is 7."""
 
+  def read(self, indices):
+    return np.array([[5, 6, 7, 8], [7, 9, PAD, PAD]], np.uint32)[indices]
+
+
+def test_the_shift_by_hand():
   (batch,) = loader.eval_batches(Padded(2), batch_size=2)
-  np.testing.assert_array_equal(batch.inputs_BL, [[5, 6, 7], [8, 9, 0]])
+  np.testing.assert_array_equal(batch.inputs_BL, [[5, 6, 7], [7, 9, 0]])
   np.testing.assert_array_equal(batch.targets_BL, [[6, 7, 8], [9, 0, 0]])
   np.testing.assert_array_equal(batch.weights_BL, [[1, 1, 1], [1, 0, 0]])
-  assert [x.dtype for x in batch] == [np.int32, np.int32, np.float32]
+  assert [x.dtype for x in batch[:3]] == [np.int32, np.int32, np.float32]
+  assert batch.segments_BL is None
+
+
+def test_a_document_begins_at_its_end_of_sequence():
+  (batch,) = loader.eval_batches(Padded(2), batch_size=2, document_mask=True)
+  np.testing.assert_array_equal(batch.segments_BL, [[0, 0, 1], [1, 1, 1]])
+  assert batch.segments_BL.dtype == np.int32
 
 
 @pytest.mark.parametrize('length', [4, 10, 12])
@@ -67,9 +82,24 @@ def test_each_epoch_has_each_row_once_and_its_own_order(length):
 def test_the_order_is_the_same_forever():
   # A run that is resumed with a newer version must go on in the same order.
   np.testing.assert_array_equal(
-    train(Rows(10), 4),
-    [[1, 8, 9, 3], [6, 0, 5, 2], [4, 7, 5, 7], [6, 8, 0, 2]],
+    train(Rows(10), 4), [[7, 1, 8, 3], [6, 5, 9, 2], [4, 0, 1, 8], [2, 0, 3, 9]]
   )
+
+
+def test_what_is_stored_shuffled_is_first_read_as_it_lies():
+  order = train(Rows(10, shuffle_seed=0), 5).ravel()
+  first, second = order[:10], order[10:]
+  np.testing.assert_array_equal(first, (first[0] + np.arange(10)) % 10)
+  np.testing.assert_array_equal(second, train(Rows(10), 5).ravel()[10:])
+  begins = {train(Rows(10, shuffle_seed=0), 1, seed=i)[0, 0] for i in range(20)}
+  assert len(begins) > 5
+
+
+def test_a_run_goes_on_with_another_batch_size_without_repeat_or_gap():
+  straight = train(Rows(50), 10, batch_size=10).ravel()
+  first = train(Rows(50), 4, batch_size=10).ravel()
+  second = train(Rows(50), 10, batch_size=6, start=40).ravel()
+  np.testing.assert_array_equal(np.concatenate([first, second]), straight)
 
 
 def test_the_order_depends_on_seed_and_fingerprint_alone():
@@ -85,19 +115,19 @@ def test_a_later_start_equals_skipping(start, process_count):
   settings = {'process_index': process_count - 1}
   settings['process_count'] = process_count
   straight = train(Rows(10), start + 5, **settings)
-  late = train(Rows(10), 5, start_step=start, **settings)
+  late = train(Rows(10), 5, start=4 * start, **settings)
   np.testing.assert_array_equal(late, straight[start:])
 
 
 @pytest.mark.parametrize('process_count', [2, 4, 8])
 def test_processes_share_the_same_global_batches(process_count):
-  whole = train(Rows(21), 9, batch_size=8, start_step=3)
+  whole = train(Rows(21), 9, batch_size=8, start=24)
   parts = [
     train(
       Rows(21),
       9,
       batch_size=8,
-      start_step=3,
+      start=24,
       process_index=p,
       process_count=process_count,
     )
@@ -135,7 +165,12 @@ def test_evaluation_has_each_row_once_in_order_on_equal_terms(
 
 @pytest.mark.parametrize(
   'make',
-  [lambda *a, **k: loader.train_batches(*a, seed=0, **k), loader.eval_batches],
+  [
+    lambda rows, **k: loader.train_batches(
+      mixture.Mixture([rows]), seed=0, **k
+    ),
+    loader.eval_batches,
+  ],
 )
 def test_wrong_sizes_are_refused_at_once(make):
   with pytest.raises(errors.ConfigError, match='batch_size=6 .* multiple of 4'):
@@ -146,48 +181,43 @@ def test_wrong_sizes_are_refused_at_once(make):
 
 def test_a_dataset_smaller_than_a_batch_is_refused_at_once():
   with pytest.raises(errors.DataError, match='10 sequences, .*batch_size=11'):
-    loader.train_batches(Rows(10), batch_size=11, seed=0)
+    train(Rows(10), 1, batch_size=11)
   assert len(train(Rows(10), 2, batch_size=10)) == 2
 
 
 def test_a_bad_row_surfaces_as_itself():
   class Bad(Rows):
-    def __getitem__(self, index):
-      if index == 3:
+    def read(self, indices):
+      if 3 in indices:
         raise errors.DataError('shard s: record 3')
-      return super().__getitem__(index)
+      return super().read(indices)
 
   with pytest.raises(errors.DataError) as e:
     list(loader.eval_batches(Bad(6), batch_size=2))
   assert str(e.value) == 'shard s: record 3'
 
 
-def test_a_real_dataset_loses_no_token(tmp_path):
-  class Bytes:
-    kind, vocab_size, eos_id, sha256 = 'bytes', 257, 256, 'none'
-
-    def encode(self, content):
-      return list(content.encode())
-
-    def save(self, directory):
-      return epath.Path(directory) / 'none'
-
-  path = epath.Path('a.txt')
-  with records.Writer(
-    tmp_path / 'd', tokenizer=Bytes(), seq_len=5, shard_bytes=60
-  ) as writer:
-    for i in range(20):
-      writer.add(text.Document(text=f'document {i}', path=path, line=1))
+def test_a_real_dataset_loses_no_token(
+  make_dataset, tiny, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(prepare, '_SHARD_BYTES', 600)
+  make_dataset(
+    tmp_path / 'd',
+    [f'document {i}\n' for i in range(90)],
+    f'spm:{tiny.tokenizer}',
+    seq_len=5,
+  )
   dataset = records.open_dataset(tmp_path / 'd')
   assert len(dataset.manifest.shards) > 3
+  train_batches = loader.train_batches(
+    mixture.Mixture([dataset]), batch_size=1, seed=0, start=len(dataset)
+  )
   for name, batches in {
     'eval': loader.eval_batches(dataset, batch_size=8),
-    'train': itertools.islice(
-      loader.train_batches(dataset, batch_size=1, seed=0), len(dataset)
-    ),
+    'train': itertools.islice(train_batches, len(dataset)),
   }.items():
-    counts_V = np.zeros(257, np.int64)
+    counts_V = np.zeros(len(dataset.unigram_counts()), np.int64)
     for batch in batches:
       seen = batch.targets_BL[batch.weights_BL == 1]
-      counts_V += np.bincount(seen, minlength=257)
+      counts_V += np.bincount(seen, minlength=len(counts_V))
     np.testing.assert_array_equal(counts_V, dataset.unigram_counts(), name)

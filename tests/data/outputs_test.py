@@ -1,66 +1,62 @@
 """Outputs are whole or absent, and nothing that exists is touched."""
 
+import os
+
 import pytest
 
 from leviathan import errors
 from leviathan.data import outputs
 
 
-def make_file(path):
-  path.write_text('new')
-
-
-def make_directory(path):
-  (path / 'inner').write_text('new')
-
-
-KINDS = pytest.mark.parametrize(
-  'opened, fill',
-  [(outputs.new_file, make_file), (outputs.new_directory, make_directory)],
-)
-
-
-@KINDS
-def test_it_appears_whole_at_the_end(tmp_path, opened, fill):
+def test_a_file_appears_whole_at_the_end(tmp_path):
   path = tmp_path / 'above' / 'out'
-  with opened(path) as temporary:
-    fill(temporary)
+  with outputs.new_file(path) as temporary:
+    temporary.write_text('new')
     assert not path.exists()
-  assert path.exists() and list(path.parent.iterdir()) == [path]
+  assert path.read_text() == 'new' and list(path.parent.iterdir()) == [path]
 
 
-@KINDS
-def test_an_error_leaves_nothing(tmp_path, opened, fill):
+def test_an_error_leaves_nothing(tmp_path):
   with pytest.raises(KeyboardInterrupt):
-    with opened(tmp_path / 'out') as temporary:
-      fill(temporary)
+    with outputs.new_file(tmp_path / 'out') as temporary:
+      temporary.write_text('new')
       raise KeyboardInterrupt
   assert not list(tmp_path.iterdir())
 
 
-@KINDS
-def test_what_exists_is_refused_untouched(tmp_path, opened, fill):
-  del fill
+def test_what_exists_is_refused_untouched(tmp_path):
   for name in ('file', 'directory/file'):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text('old')
     with pytest.raises(errors.DataError, match='never overwritten'):
-      with opened(tmp_path / name.split('/')[0]):
+      with outputs.new_file(tmp_path / name.split('/')[0]):
         pytest.fail('entered')
     assert (tmp_path / name).read_text() == 'old'
   assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_the_remains_of_a_killed_run_are_cleared(tmp_path):
-  (tmp_path / '.out.incomplete').mkdir()
-  (tmp_path / '.out.incomplete' / 'shard').write_text('old')
-  with outputs.new_directory(tmp_path / 'out') as temporary:
-    make_directory(temporary)
-  assert [p.name for p in tmp_path.rglob('*')] == ['out', 'inner']
+def test_of_two_that_make_one_directory_one_wins(tmp_path):
+  path = outputs.epath.Path(tmp_path / 'out')
+  with outputs.durable(path) as temporary:
+    temporary.mkdir()
+    (temporary / 'inner').write_text('mine')
+    path.mkdir()
+    (path / 'inner').write_text('theirs')
+  assert os.listdir(tmp_path) == ['out']
+  assert (path / 'inner').read_text() == 'theirs'
 
 
-def test_an_empty_directory_is_taken(tmp_path):
-  (tmp_path / 'out').mkdir()
-  with outputs.new_directory(tmp_path / 'out') as temporary:
-    make_directory(temporary)
-  assert (tmp_path / 'out' / 'inner').read_text() == 'new'
+def test_a_directory_appears_whole_and_remains_of_its_process_are_cleared(
+  tmp_path,
+):
+  path = outputs.epath.Path(tmp_path / 'out')
+  for _ in range(2):
+    with pytest.raises(OSError):
+      with outputs.durable(path) as temporary:
+        temporary.mkdir()
+        raise OSError
+  with outputs.durable(path) as temporary:
+    temporary.mkdir()
+    (temporary / 'inner').write_text('new')
+    assert os.listdir(tmp_path) == [temporary.name]
+  assert os.listdir(tmp_path) == ['out']

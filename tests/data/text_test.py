@@ -2,15 +2,15 @@
 
 import gzip
 import json
-import pathlib
+import tracemalloc
 
 import pytest
 import zstandard
 
 from leviathan import errors
+from leviathan.data import files
 from leviathan.data import text
 
-SHARED = pathlib.Path(__file__).parents[3] / 'shared' / 'data'
 TEXTS = [
   'plain',
   'two\nlines\r\n',
@@ -46,7 +46,7 @@ def frames(data, n=3):
 def test_each_kind_gives_the_same_documents(
   tmp_path, monkeypatch, suffix, pack, chunk
 ):
-  monkeypatch.setattr(text, '_CHUNK', chunk)
+  monkeypatch.setattr(files, '_CHUNK', chunk)
   path = tmp_path / f'a.jsonl{suffix}'
   path.write_bytes(pack(jsonl(TEXTS)))
   assert read(path) == TEXTS
@@ -92,7 +92,7 @@ def test_a_bad_record_is_named(tmp_path, line, message):
 def test_bad_utf8_in_a_txt_file_is_named(tmp_path):
   path = tmp_path / 'a.txt'
   path.write_bytes(b'a\nb\nc\xff')
-  with pytest.raises(errors.DataError, match='a.txt:3 is not UTF-8'):
+  with pytest.raises(errors.DataError, match='a.txt:1 is not UTF-8.*byte 5'):
     read(path)
 
 
@@ -133,51 +133,161 @@ def test_an_unreadable_file_is_refused_before_the_first_document(
     text.documents(tmp_path / name, 'text')
 
 
-def test_the_pile_as_it_comes():
-  path = SHARED / 'pile' / '00.jsonl.zst'
-  if not path.exists():
-    pytest.skip('shared/data/pile is not beside the repository')
-  texts = read(path)
-  assert texts and all(texts)
+# Every kind of bad record, and the reason that it is counted under.
+BAD = [
+  (b'{"text": "a"', 'not_json'),
+  (b'["text"]', 'not_an_object'),
+  (b'{"text": "\xff"}', 'not_utf8'),
+  (b'{"meta": {"set": "a"}}', 'no_text'),
+  (b'{"text": null, "meta": {"set": "a"}}', 'text_not_a_string'),
+  (b'{"text": "\\udc00"}', 'text_has_half_a_surrogate_pair'),
+  (b'{"text": "a", "meta": {}}', 'no_subset'),
+  (b'{"text": "a", "meta": "set"}', 'no_subset'),
+  (b'{"text": "a", "meta": {"set": ""}}', 'no_subset'),
+  (b'{"text": "a", "meta": {"set": 1}}', 'subset_not_a_string'),
+  (b'{"text": "' + b'a' * 100 + b'"}', 'too_large'),
+]
+GOOD = b'{"text": "good", "meta": {"set": "b c"}}'
+FORMAT = text.Format(split_by='meta.set', max_record_bytes=90)
 
 
-def test_expand_is_sorted_recursive_and_gives_each_file_once(tmp_path):
-  for name in (
-    *('b.txt', 'a.txt', 'deep/er/c.txt', 'odd[1].txt'),
-    *('.hidden.txt', '.data.incomplete/d.txt', 'deep[2]/e.txt'),
-  ):
-    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / name).write_text('x')
+def read_with(format_, path):
+  """All records of a file."""
+  blocks = text.blocks([str(path)], format_)
+  return [record for _, records in blocks for record in records]
 
-  def names(pattern):
-    return [str(p.relative_to(tmp_path)) for p in text.expand(pattern)]
 
-  flat = ['a.txt', 'b.txt', 'odd[1].txt']
-  assert names(f'{tmp_path}/*.txt') == flat
-  assert names(f'{tmp_path}/**/*.txt') == [
-    *('a.txt', 'b.txt', 'deep/er/c.txt', 'deep[2]/e.txt', 'odd[1].txt')
+def read_all(paths, *arguments):
+  """All records, with the block of each."""
+  return [
+    (block, record)
+    for block, records in text.blocks(
+      [str(path) for path in paths], FORMAT, *arguments
+    )
+    for record in records
   ]
-  assert names(f'{tmp_path}/d*/**') == ['deep/er/c.txt', 'deep[2]/e.txt']
-  assert names(f'{tmp_path}/**/er/**/*.txt') == ['deep/er/c.txt']
-  assert names(f'{tmp_path}/b.txt, {tmp_path}/[ab].txt') == flat[:2]
-  assert names(f'{tmp_path}/odd[1].txt') == [flat[2]]
 
 
-@pytest.mark.parametrize(
-  'pattern, message',
-  [
-    ('*.jsonl', r'\*.jsonl.* matches no file'),
-    ('b.txt', 'b.txt.* matches no file'),
-    ('a.txt,c*', r'c\*.* matches no file'),
-    ('', 'is a directory'),
-    ('*', 'no known kind'),
-  ],
-)
-def test_expand_names_the_pattern_that_is_wrong(
-  tmp_path, monkeypatch, pattern, message
+def test_every_bad_record_is_counted_and_all_others_are_read(tmp_path):
+  path = tmp_path / 'a.jsonl'
+  lines = [x for bad, _ in BAD for x in (bad, GOOD)]
+  path.write_bytes(b'\n'.join(lines))
+  found = [record for _, record in read_all([path])]
+  assert [(r.reason, r.line) for r in found[::2]] == [
+    (reason, 2 * i + 1) for i, (_, reason) in enumerate(BAD)
+  ]
+  for i, document in enumerate(found[1::2]):
+    assert (document.text, document.subset) == ('good', 'b c')
+    assert document.where == f'{path}:{2 * i + 2}'
+
+
+@pytest.mark.parametrize('limit, bad', [(3, True), (4, False)])
+@pytest.mark.parametrize('end', [b'', b'\n'])
+@pytest.mark.parametrize('chunk', [1, 3, 100])
+def test_a_record_may_have_so_many_bytes(
+  tmp_path, monkeypatch, chunk, end, limit, bad
 ):
-  monkeypatch.chdir(tmp_path)
-  (tmp_path / 'a.txt').write_text('x')
-  (tmp_path / 'table.csv').write_text('x')
-  with pytest.raises(errors.DataError, match=message):
-    text.expand(pattern)
+  monkeypatch.setattr(files, '_CHUNK', chunk)
+  path = tmp_path / 'a.jsonl'
+  path.write_bytes(b'[12]' + end)
+  format_ = text.Format(max_record_bytes=limit)
+  records = read_with(format_, path)
+  assert [r.reason for r in records] == [
+    'too_large' if bad else 'not_an_object'
+  ]
+  path = tmp_path / 'a.txt'
+  path.write_bytes(b'four')
+  records = read_with(format_, path)
+  assert [isinstance(r, text.BadRecord) for r in records] == [bad]
+
+
+def test_a_txt_file_has_no_subset(tmp_path):
+  (tmp_path / 'a.txt').write_text('a')
+  ((_, record),) = read_all([tmp_path / 'a.txt'])
+  assert record.reason == 'no_subset'
+
+
+@pytest.fixture
+def corpus(tmp_path):
+  """Files of all kinds: lines of 0 to 300 bytes, bad ones and blanks too."""
+  rows = [
+    b'\n' * (i % 3)
+    + b'{"text": "%s", "meta": {"set": "s"}}' % (b'a' * (i % 47))
+    for i in range(90)
+  ]
+  rows += [bad for bad, _ in BAD]
+  data = b'\n'.join(rows)
+  for name, pack in (
+    ('a.jsonl', bytes),
+    ('b.jsonl.gz', gzip.compress),
+    ('c.jsonl.zst', frames),
+  ):
+    (tmp_path / name).write_bytes(pack(data))
+  (tmp_path / 'd.txt').write_bytes(b'text')
+  return sorted(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('chunk', [5, 64, 1 << 20])
+@pytest.mark.parametrize('size', [1, 40, 1000, 1 << 30])
+@pytest.mark.parametrize('parts', [1, 3])
+def test_workers_that_share_files_read_each_record_once(
+  corpus, monkeypatch, parts, size, chunk
+):
+  whole = read_all(corpus, size)
+  assert len({block for block, _ in whole}) > 1 or size > 1000
+  monkeypatch.setattr(files, '_CHUNK', chunk)
+  shares = [
+    read_all(corpus, size, lambda block, i=i: block % parts == i)
+    for i in range(parts)
+  ]
+  for i, share in enumerate(shares):
+    assert share == [found for found in whole if found[0] % parts == i]
+  # All of them see the same blocks.
+  seen = [
+    [
+      block
+      for block, _ in text.blocks(
+        [str(path) for path in corpus], FORMAT, size, lambda b, i=i: b == i
+      )
+    ]
+    for i in range(-1, 3)
+  ]
+  assert seen == [seen[0]] * 4
+
+
+def test_a_decompression_bomb_is_a_bad_record_in_bounded_memory(tmp_path):
+  bomb = zstandard.ZstdCompressor(level=19).compressobj()
+  with open(tmp_path / 'bomb.jsonl.zst', 'wb') as file:
+    file.write(bomb.compress(b'{"text": "good"}\n{"text": "'))
+    for _ in range(512):
+      file.write(bomb.compress(b'a' * (1 << 20)))
+    file.write(bomb.compress(b'"}\n{"text": "after"}\n') + bomb.flush())
+  assert (tmp_path / 'bomb.jsonl.zst').stat().st_size < 1 << 20
+  tracemalloc.start()
+  format_ = text.Format(max_record_bytes=1 << 22)
+  good, bad, after = read_with(format_, tmp_path / 'bomb.jsonl.zst')
+  _, peak = tracemalloc.get_traced_memory()
+  tracemalloc.stop()
+  assert (good.text, bad.reason, after.text) == ('good', 'too_large', 'after')
+  assert (bad.line, after.line) == (2, 3)
+  assert peak < 4 * (1 << 22)
+
+
+def test_the_pile_and_c4_as_they_come(shared):
+  pile = shared / 'data' / 'pile'
+  format_ = text.Format(split_by='meta.pile_set_name')
+  records = read_with(format_, pile / 'pile_real_rows.jsonl')
+  together = list(records)
+  apart = [
+    (document.text, document.subset)
+    for name in ('00', 'test', 'val')
+    for document in read_with(format_, pile / f'{name}.jsonl.zst')
+  ]
+  assert sorted((d.text, d.subset) for d in together) == sorted(apart)
+  assert {subset for _, subset in apart} == {
+    'Pile-CC',
+    'Wikipedia (en)',
+    'OpenWebText2',
+  }
+  c4 = sorted((shared / 'data' / 'c4').iterdir())
+  assert all(read(path) for path in c4)
