@@ -342,7 +342,7 @@ def _encode(
 def _little(values: array.array) -> bytes:
   """The values as little-endian bytes."""
   native = np.frombuffer(values, values.typecode)
-  return native.astype(native.dtype.newbyteorder('<')).tobytes()
+  return native.astype(native.dtype.newbyteorder('<'), copy=False).tobytes()
 
 
 @functools.lru_cache(maxsize=2)
