@@ -31,8 +31,10 @@ class Batch(NamedTuple):
     inputs_BL: int32 token ids in [0, V).
     targets_BL: int32 ids of the token that follows each input.
     weights_BL: float32, 1 where the target counts and 0 where it is padding.
-    segments_BL: int32, which document of its row each input belongs to, or None
-      where they are not told apart.
+    segments_BL: int32, which document of its row each input belongs to, as 0,
+      0, 1, 1, 1, 2; None where documents of a row may see each other. As an
+      input an EOS begins a document, as a target it ends one, so that no target
+      is predicted from another document.
   """
 
   inputs_BL: Array

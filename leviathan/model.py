@@ -16,6 +16,7 @@ from leviathan.embed import api
 from leviathan.nn import attention
 from leviathan.nn import mlp
 from leviathan.nn import norms
+from leviathan.nn import rope
 
 # What the backward pass keeps of a layer; the rest it computes again.
 REMAT_POLICIES: dict[str, Any] = {
@@ -78,14 +79,19 @@ class Block(nn.Module):
   config: ModelConfig
 
   @nn.compact
-  def __call__(self, x_BLD: jax.Array, positions_L: jax.Array):
+  def __call__(
+    self,
+    x_BLD: jax.Array,
+    positions: jax.Array,
+    segments_BL: jax.Array | None,
+  ):
     """A step of `nn.scan`: the stream is the carry, nothing is stacked."""
     c = self.config
     dtype = PRECISIONS[c.precision]
     h_BLD = norms.RMSNorm(dtype, name='attention_norm')(x_BLD)
     x_BLD += attention.Attention(
       c.head_width, c.layers, dtype, name='attention'
-    )(h_BLD, positions_L)
+    )(h_BLD, positions, segments_BL)
     h_BLD = norms.RMSNorm(dtype, name='mlp_norm')(x_BLD)
     x_BLD += mlp.SwiGLU(c.mlp_width, c.layers, dtype, name='mlp')(h_BLD)
     return sharding.constrain(x_BLD, 'batch', None, None), None
@@ -99,13 +105,25 @@ class Transformer(nn.Module):
   head: head_lib.Head
 
   @nn.compact
-  def __call__(self, ids_BL: jax.Array) -> jax.Array:
-    """Logits of the token after each input; position i sees 0..i only."""
+  def __call__(
+    self, ids_BL: jax.Array, segments_BL: jax.Array | None = None
+  ) -> jax.Array:
+    """Logits of the token after each input, which sees 0..i only.
+
+    Args:
+      ids_BL: int32 token ids in [0, V).
+      segments_BL: int32, see `arrays.Batch`: an input then sees only what is
+        of its own segment, as if each segment were a row. None: whole rows.
+    """
     c = self.config
     dtype = PRECISIONS[c.precision]
     x_BLD = self.embedder(ids_BL).astype(dtype)
     x_BLD = sharding.constrain(x_BLD, 'batch', None, None)
-    positions_L = jnp.arange(ids_BL.shape[1], dtype=jnp.int32)
+    positions = jnp.arange(ids_BL.shape[1], dtype=jnp.int32)
+    if segments_BL is not None:
+      # Attention sees differences of positions alone; counted from a document's
+      # start, their rounding too is the same wherever in a row it lies.
+      positions = rope.restart(positions, segments_BL)
     blocks = nn.scan(
       nn.remat(Block, policy=REMAT_POLICIES[c.remat], prevent_cse=False),
       variable_axes={'params': 0},
@@ -114,6 +132,6 @@ class Transformer(nn.Module):
       length=c.layers,
       metadata_params={nn.PARTITION_NAME: 'layers'},
     )
-    x_BLD, _ = blocks(config=c, name='blocks')(x_BLD, positions_L)
+    x_BLD, _ = blocks(config=c, name='blocks')(x_BLD, positions, segments_BL)
     x_BLD = norms.RMSNorm(dtype, name='final_norm')(x_BLD)
     return self.head(x_BLD, self.embedder)

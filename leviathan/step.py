@@ -16,7 +16,9 @@ from leviathan import state as state_lib
 
 def forward(model: nn.Module, params: Any, batch: arrays.Batch) -> jax.Array:
   """nll_BL of the batch's targets, in nats."""
-  logits_BLV: Any = model.apply({'params': params}, batch.inputs_BL)
+  logits_BLV: Any = model.apply(
+    {'params': params}, batch.inputs_BL, batch.segments_BL
+  )
   return losses.token_nll(logits_BLV, batch.targets_BL)
 
 

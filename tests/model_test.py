@@ -18,6 +18,7 @@ from leviathan.embed import api
 from leviathan.nn import attention
 from leviathan.nn import mlp
 from leviathan.nn import norms
+from leviathan.nn import rope
 
 V = 60
 ARMS = {
@@ -37,6 +38,10 @@ ARMS = {
 }
 MESHES = {'1': (1, 1, 1), '8': (1, 8, 1), '2x4': (1, 2, 4), '2x2x2': (2, 2, 2)}
 IDS = np.random.default_rng(0).integers(0, V, (8, 6)).astype(np.int32)
+# Two documents a row, of which the second begins elsewhere in each.
+STARTS = np.array([1, 2, 3, 4, 5, 4, 3, 2])
+SEGMENTS = (np.arange(6) >= STARTS[:, None]).astype(np.int32)
+SECOND = SEGMENTS == 1
 
 
 def config(arm, **changes):
@@ -77,14 +82,20 @@ def initial(arm):
 
 @functools.cache
 def forward(arm, **changes):
-  """The jitted (params, ids) -> logits."""
+  """The jitted (params, ids, [segments]) -> logits."""
   model = config(arm, **changes).make()
-  return jax.jit(lambda params, ids: model.apply({'params': params}, ids))
+  return jax.jit(
+    lambda params, *inputs: model.apply({'params': params}, *inputs)
+  )
 
 
+@pytest.mark.parametrize('segments_L', [(0,) * 6, (0, 0, 1, 1, 1, 2), None])
 @pytest.mark.parametrize('arm', ARMS)
-def test_no_gradient_comes_from_a_later_token(arm):
+def test_gradients_come_from_earlier_tokens_of_the_segment_alone(
+  arm, segments_L
+):
   model, params = config(arm).make(), initial(arm)
+  segments_BL = segments_L and jnp.array([segments_L], jnp.int32)
   weights_V = np.random.default_rng(1).normal(size=V).astype(np.float32)
 
   def outputs_L(shift_LD):
@@ -98,14 +109,16 @@ def test_no_gradient_comes_from_a_later_token(arm):
       return out
 
     with nn.intercept_methods(shifted):
-      logits_BLV = model.apply({'params': params}, IDS[:1])
+      logits_BLV = model.apply({'params': params}, IDS[:1], segments_BL)
     return logits_BLV[0, :, :V] @ weights_V
 
   slopes_LLD = jax.jit(jax.jacrev(outputs_L))(jnp.zeros((6, 32)))
   depends_LL = np.abs(np.asarray(slopes_LLD)).max(-1)
-  later = np.triu(np.ones((6, 6), bool), 1)
-  assert np.all(depends_LL[later] == 0)
-  assert np.all(depends_LL[~later] > 0)
+  seen = np.tril(np.ones((6, 6), bool))
+  if segments_L:
+    seen &= np.equal.outer(segments_L, segments_L)
+  assert np.all(depends_LL[~seen] == 0)
+  assert np.all(depends_LL[seen] > 0)
 
 
 @pytest.mark.parametrize('arm', ARMS)
@@ -115,6 +128,51 @@ def test_a_token_changes_no_logits_before_it(arm):
   plain, changed = (forward(arm)(initial(arm), ids) for ids in (IDS, other))
   np.testing.assert_array_equal(plain[:, :4], changed[:, :4])
   assert np.all(np.abs(plain - changed)[:, 4:, :V].max(-1) > 0)
+
+
+@pytest.mark.parametrize('arm', ARMS)
+def test_a_segment_does_not_see_the_one_before(arm):
+  other = np.where(SECOND, IDS, (IDS + 1) % V)
+
+  def change(*segments):
+    plain, changed = (
+      np.asarray(forward(arm)(initial(arm), ids, *segments))[..., :V]
+      for ids in (IDS, other)
+    )
+    return np.abs(plain - changed).max(-1)
+
+  assert np.all(change(SEGMENTS)[SECOND] == 0)
+  assert np.all(change(SEGMENTS)[~SECOND] > 0)
+  assert np.all(change()[SECOND] > 0)
+
+
+def absolute(x_BLHK, positions):
+  """Stands for rotary positions, and shows where they are counted from."""
+  return x_BLHK * (1 + positions[..., None, None])
+
+
+# Rotary positions count by their differences alone, hence the other code.
+@pytest.mark.parametrize('code', [rope.rotate, absolute])
+@pytest.mark.parametrize('arm', ARMS)
+def test_a_packed_document_has_the_logits_it_has_alone(arm, code, monkeypatch):
+  monkeypatch.setattr(rope, 'rotate', code)
+  alone = np.stack(
+    [np.roll(ids, -n) for ids, n in zip(IDS, STARTS, strict=True)]
+  )
+  call = forward.__wrapped__(arm)  # Compiled with the code in force.
+  packed = np.asarray(call(initial(arm), IDS, SEGMENTS))
+  single = np.asarray(call(initial(arm), alone))
+  for b, n in enumerate(STARTS):
+    np.testing.assert_allclose(packed[b, n:], single[b, :-n], atol=1e-5)
+
+
+@pytest.mark.parametrize('arm', ARMS)
+def test_no_segments_and_one_segment_are_whole_rows(arm):
+  whole = forward(arm)(initial(arm), IDS)
+  none = forward(arm)(initial(arm), IDS, None)
+  one = forward(arm)(initial(arm), IDS, np.full_like(IDS, 3))
+  np.testing.assert_array_equal(none, whole)
+  np.testing.assert_allclose(one, whole, atol=1e-5)
 
 
 @pytest.mark.parametrize('arm', ARMS)

@@ -15,6 +15,7 @@ from leviathan import optimizer as optimizer_lib
 from leviathan import sharding
 from leviathan import state as state_lib
 from leviathan import step as step_lib
+from leviathan.eval import score
 
 V, B, L = 60, 8, 6
 ARMS = {
@@ -90,21 +91,24 @@ def train_step_of(arm):
   return step_lib.make(make_model(arm), OPTIMIZER.make(), OPTIMIZER.schedule())
 
 
-def draw_batch(seed=0):
+def draw_batch(seed=0, packed=False):
   """Rows of every kind: whole, cut short, and one that only fills up."""
   ids = np.random.default_rng(seed).integers(0, V, (B, L + 1)).astype(np.int32)
   weights_BL = np.ones((B, L), np.float32)
   weights_BL[1, 2:] = 0
   weights_BL[4, 5:] = 0
   weights_BL[7] = 0
-  return arrays.Batch(ids[:, :-1], ids[:, 1:], weights_BL)
+  segments_BL = (np.arange(L) >= np.arange(B)[:, None]).astype(np.int32)
+  return arrays.Batch(
+    ids[:, :-1], ids[:, 1:], weights_BL, segments_BL if packed else None
+  )
 
 
 @functools.cache
-def one_step(arm, mesh_name):
+def one_step(arm, mesh_name, packed=False):
   """(State, row) after a step from the start, on the host."""
   mesh = mesh_of(mesh_name)
-  batch = jax.device_put(draw_batch(), sharding.batch_sharding(mesh))
+  batch = score.to_mesh(draw_batch(packed=packed), mesh)
   with jax.set_mesh(mesh):
     state, row = train_step_of(arm)(placed(arm, mesh), batch)
   return jax.device_get((state, row))
@@ -113,8 +117,8 @@ def one_step(arm, mesh_name):
 class Fixed:
   """Stands for a model: its logits are its parameters."""
 
-  def apply(self, variables, ids_BL):
-    del ids_BL
+  def apply(self, variables, ids_BL, segments_BL):
+    del ids_BL, segments_BL
     return variables['params']
 
 
@@ -158,6 +162,34 @@ def test_a_batch_in_which_nothing_counts_has_loss_zero():
     lambda logits: step_lib.loss(Fixed(), logits, batch)[0]
   )(jnp.ones((B, L, V)))
   assert loss == 0 and np.all(grad == 0)
+
+
+def test_the_loss_of_packed_documents_is_that_of_each_by_itself():
+  # Inputs 0 a b c 0 d, of which the last two are a document; 0 is EOS, which
+  # ends a document as a target and begins one as an input.
+  ids = np.array([[0, 11, 12, 13, 0, 21, 22]], np.int32)
+  segments_BL = np.array([[0, 0, 0, 0, 1, 1]], np.int32)
+  ones_BL = np.ones((1, L), np.float32)
+  # Larger than at the start, so that what another document says would count.
+  params = jax.tree.map(lambda p: 10 * p, start('tied').params)
+
+  @jax.jit
+  def mean_of(batch):
+    return step_lib.loss(make_model('tied'), params, batch)[0]
+
+  packed = arrays.Batch(ids[:, :-1], ids[:, 1:], ones_BL, segments_BL)
+  first = packed._replace(weights_BL=ones_BL * (np.arange(L) < 4))
+  second = arrays.Batch(
+    np.roll(ids[:, :-1], -4, axis=1),
+    np.roll(ids[:, 1:], -4, axis=1),
+    ones_BL * (np.arange(L) < 2),
+  )
+  apart = (
+    4 * mean_of(first._replace(segments_BL=None)) + 2 * mean_of(second)
+  ) / 6
+  np.testing.assert_allclose(mean_of(packed), apart, rtol=1e-5)
+  leaking = mean_of(packed._replace(segments_BL=None))
+  assert abs(leaking - apart) > 1e-3
 
 
 def test_the_row_says_what_the_step_did():
@@ -233,9 +265,12 @@ def test_the_state_is_donated_and_counts_its_steps():
 
 
 @pytest.mark.parametrize('mesh', [name for name in MESHES if name != '1'])
+@pytest.mark.parametrize('packed', [False, True])
 @pytest.mark.parametrize('arm', ARMS)
-def test_a_sharded_step_equals_an_unsharded_one(arm, mesh):
-  (one, one_row), (many, many_row) = one_step(arm, '1'), one_step(arm, mesh)
+def test_a_sharded_step_equals_an_unsharded_one(arm, packed, mesh):
+  (one, one_row), (many, many_row) = (
+    one_step(arm, name, packed) for name in ('1', mesh)
+  )
   for name in one_row:
     np.testing.assert_allclose(many_row[name], one_row[name], rtol=1e-5)
   assert jax.tree.structure(one) == jax.tree.structure(many)

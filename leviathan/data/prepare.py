@@ -37,9 +37,6 @@ from leviathan.data import tokenizer as tokenizers
 from leviathan.data import workers
 
 BAD_RECORDS_FILE = 'bad_records.jsonl'
-# Of uncompressed input in a unit: some seconds of work, so that little is lost
-# and few files are made.
-_BLOCK_BYTES = 16 << 20
 # A shard has at least so many bytes, so that small datasets have one file; and
 # there are at most so many shards, each of which a reader holds open.
 _SHARD_BYTES = 64 << 20
@@ -61,6 +58,8 @@ class Job:
       own, in [0, 1); the side depends on the text alone, so copies of one text
       are never on both.
     shuffle_seed: of the order of the rows; None keeps that of the inputs.
+    block_bytes: of uncompressed input in a unit; by default some seconds of
+      work, so that little is lost and few files are made.
   """
 
   output: epath.Path
@@ -71,6 +70,7 @@ class Job:
   seq_len: int
   validation_fraction: float = 0.0
   shuffle_seed: int | None = 0
+  block_bytes: int = 16 << 20
 
   def __post_init__(self):
     if self.seq_len < 1:
@@ -97,14 +97,14 @@ class Job:
     for file in self.inputs:
       if not groups or file.bytes > room:
         groups.append([])
-        room = _BLOCK_BYTES
+        room = self.block_bytes
       groups[-1].append(file)
       room -= file.bytes
     return groups
 
   def identity(self) -> dict[str, Any]:
     """Field by field, all that determines the result, as JSON has it."""
-    fields = dataclasses.asdict(self) | {'block_bytes': _BLOCK_BYTES}
+    fields = dataclasses.asdict(self)
     del fields['output'], fields['tokenizer']
     return json.loads(json.dumps(fields))
 
@@ -235,7 +235,9 @@ def tokenize(job: Job, task: Task, max_bad_records: int) -> None:
     return
   paths = [file.name for file in job.groups[task.group]]
   found = []
-  for block, documents in text.blocks(paths, job.format, _BLOCK_BYTES, missing):
+  for block, documents in text.blocks(
+    paths, job.format, job.block_bytes, missing
+  ):
     found.append(block)
     if missing(block):
       _make_unit(job, _unit(job, task.group, block), documents, max_bad_records)
@@ -249,7 +251,7 @@ def progress(job: Job) -> int:
   if not units.exists():
     return 0
   done = [path for path in units.iterdir() if not path.name.startswith('.')]
-  return len(done) * _BLOCK_BYTES
+  return len(done) * job.block_bytes
 
 
 def _unit(job: Job, group: int, block: int) -> epath.Path:
@@ -542,6 +544,8 @@ def _describe(
 ) -> manifest_lib.Manifest:
   """Writes what stands beside the shards of a dataset."""
   directory = job.work / 'output' / dataset
+  for path in directory.glob('.*'):
+    path.unlink()  # Of processes that were killed.
   sides = units.sides(dataset)
   facts = [np.load(_facts(job, task)) for task in shards]
   counts_V = np.sum([fact['counts'] for fact in facts], axis=0)

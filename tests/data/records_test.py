@@ -97,10 +97,13 @@ def test_every_token_is_predicted_once(
   write, tmp_path, monkeypatch, seq_len, shard_bytes, block, rows_at_once
 ):
   monkeypatch.setattr(stream, '_BLOCK', rows_at_once)
-  monkeypatch.setattr(prepare, '_BLOCK_BYTES', block)
   texts = ['x' * n + str(n) for n in range(30)]
   manifest = write(
-    tmp_path / 'd', texts, seq_len=seq_len, shard_bytes=shard_bytes
+    tmp_path / 'd',
+    texts,
+    seq_len=seq_len,
+    shard_bytes=shard_bytes,
+    block_bytes=block,
   )
   ids = [EOS]
   for content in texts:

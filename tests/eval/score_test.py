@@ -23,8 +23,11 @@ def parts_on(config, mesh):
   return experiment.Experiment(config, made)
 
 
-def ragged(lengths, batch, length=16, vocab=512):
-  """Batches of sequences of these lengths, padded with weight 0."""
+def ragged(lengths, batch, length=16, vocab=512, packed=False):
+  """Batches of sequences of these lengths, padded with weight 0.
+
+  Packed, row i is cut into two documents after i + 1 of its tokens.
+  """
   rng = np.random.default_rng(0)
   rows = []
   for n in lengths:
@@ -37,10 +40,13 @@ def ragged(lengths, batch, length=16, vocab=512):
     rows.append(np.zeros((3, length)))
   for i in range(0, len(rows), batch):
     stacked = np.stack(rows[i : i + batch])
+    cuts_B1 = i + 1 + np.arange(batch)[:, None]
+    segments_BL = (np.arange(length) >= cuts_B1).astype(np.int32)
     yield arrays.Batch(
       stacked[:, 0].astype(np.int32),
       stacked[:, 1].astype(np.int32),
       stacked[:, 2].astype(np.float32),
+      segments_BL if packed else None,
     )
 
 
@@ -61,9 +67,12 @@ LENGTHS = (5, 6, 7, 8, 9, 10, 11)
 @pytest.fixture(scope='module')
 def wanted(config, params):
   """(sum of nll, tokens) of one sequence at a time, on one device."""
-  parts = parts_on(config, (1, 1, 1))
-  one_class_V = np.zeros(512, np.int32)
-  return parts.scorer(params, ragged(LENGTHS, 1), one_class_V)
+  return sums_on(config, params, (1, 1, 1), batch=1)
+
+
+def sums_on(config, params, mesh, **rows):
+  parts = parts_on(config, mesh)
+  return parts.scorer(params, ragged(LENGTHS, **rows), np.zeros(512, np.int32))
 
 
 @pytest.mark.parametrize(
@@ -73,10 +82,25 @@ def wanted(config, params):
 def test_sums_are_the_same_for_every_batch_and_mesh(
   config, params, wanted, batch, mesh
 ):
-  parts = parts_on(config, mesh)
-  sums = parts.scorer(params, ragged(LENGTHS, batch), np.zeros(512, np.int32))
+  sums = sums_on(config, params, mesh, batch=batch)
   assert sums.tokens == wanted.tokens == sum(LENGTHS)
   np.testing.assert_allclose(sums.nll, wanted.nll, rtol=1e-5)
+
+
+@pytest.mark.parametrize('mesh', [(1, 8, 1), (2, 2, 2)])
+def test_packed_documents_have_the_same_sums_on_every_mesh(
+  config, params, wanted, mesh
+):
+  # Larger than at the start, so that what another document says would count.
+  larger = {part: params[part] for part in ('blocks', 'head')}
+  params = dict(params) | jax.tree.map(lambda p: 20 * p, larger)
+  one, many, leaking = (
+    sums_on(config, params, where, batch=8, packed=packed)
+    for where, packed in (((1, 1, 1), True), (mesh, True), (mesh, False))
+  )
+  assert one.tokens == many.tokens == wanted.tokens
+  np.testing.assert_allclose(many.nll, one.nll, rtol=1e-5)
+  assert abs(leaking.nll / one.nll - 1) > 1e-3
 
 
 def test_classes_add_up_to_the_total(config, params, wanted):
@@ -114,3 +138,4 @@ def test_rows_of_a_batch_lie_over_data_and_fsdp(config):
   parts = parts_on(config, (2, 2, 2))
   batch = score.to_mesh(next(ragged(LENGTHS, 8)), parts.mesh)
   assert {s.data.shape for s in batch.inputs_BL.addressable_shards} == {(2, 16)}
+  assert batch.segments_BL is None

@@ -10,6 +10,8 @@ from leviathan.nn import attention
 
 B, L, D, H, K = 2, 6, 12, 3, 4
 POSITIONS = np.arange(L, dtype=np.int32)
+ONE_SEGMENT = np.zeros((B, L), np.int32)
+SEGMENTS = np.array([[0, 0, 1, 1, 1, 2], [0, 1, 1, 1, 1, 1]], np.int32)
 
 
 def draw(seed=0):
@@ -24,13 +26,14 @@ def draw(seed=0):
 
 
 @functools.partial(jax.jit, static_argnames='dtype')
-def apply(params, x_BLD, dtype=jnp.float32):
+def apply(params, x_BLD, dtype=jnp.float32, segments_BL=None):
   module = attention.Attention(head_width=K, layers=2, dtype=dtype)
   params = jax.tree.map(lambda p: jnp.asarray(p, jnp.float32), params)
-  return module.apply({'params': params}, jnp.asarray(x_BLD, dtype), POSITIONS)
+  x_BLD = jnp.asarray(x_BLD, dtype)
+  return module.apply({'params': params}, x_BLD, POSITIONS, segments_BL)
 
 
-def twin(params, x_BLD):
+def twin(params, x_BLD, segments_BL):
   """One sequence, head and position at a time, in float64."""
 
   def turned(vector, position):
@@ -50,19 +53,26 @@ def twin(params, x_BLD):
         for name in ('query_DHK', 'key_DHK', 'value_DHK')
       )
       for i in range(L):
-        scores = [
-          turned(q[i], i) @ turned(k[j], j) / K**0.5 for j in range(i + 1)
+        seen = [
+          j for j in range(i + 1) if segments_BL[b, j] == segments_BL[b, i]
         ]
+        scores = [turned(q[i], i) @ turned(k[j], j) / K**0.5 for j in seen]
         weights = np.exp(scores) / np.sum(np.exp(scores))
-        y_BLD[b, i] += (weights @ v[: i + 1]) @ params['out_HKD'][h]
+        y_BLD[b, i] += (weights @ v[seen]) @ params['out_HKD'][h]
   return y_BLD
 
 
 def test_it_is_causal_softmax_attention_with_rotary_positions():
   params, x_BLD = draw()
   np.testing.assert_allclose(
-    apply(params, x_BLD), twin(params, x_BLD), atol=2e-5
+    apply(params, x_BLD), twin(params, x_BLD, ONE_SEGMENT), atol=2e-5
   )
+
+
+def test_segments_see_themselves_alone():
+  params, x_BLD = draw()
+  found = apply(params, x_BLD, segments_BL=SEGMENTS)
+  np.testing.assert_allclose(found, twin(params, x_BLD, SEGMENTS), atol=2e-5)
 
 
 def test_no_gradient_comes_from_a_later_position():
@@ -95,7 +105,7 @@ def test_bfloat16_is_close():
   params, x_BLD = draw()
   found = apply(params, x_BLD, jnp.bfloat16)
   assert found.dtype == jnp.bfloat16
-  answer = twin(params, x_BLD)
+  answer = twin(params, x_BLD, ONE_SEGMENT)
   error = np.abs(np.asarray(found, np.float64) - answer).max()
   assert error < 0.03 * np.abs(answer).max()
 

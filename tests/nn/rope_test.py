@@ -53,6 +53,24 @@ def test_lengths_are_kept_and_position_zero_is_the_identity():
   )
 
 
+def test_positions_restart_with_each_segment():
+  segments_BL = np.array([[0, 0, 1, 1, 1, 2], [4] * 6, [7, 0, 0, 7, 7, 8]])
+  np.testing.assert_array_equal(
+    rope.restart(jnp.arange(6), jnp.asarray(segments_BL, jnp.int32)),
+    [[0, 1, 0, 1, 2, 0], [0, 1, 2, 3, 4, 5], [0, 0, 1, 0, 1, 0]],
+  )
+
+
+def test_each_row_may_have_its_own_positions():
+  x_BLHK = np.random.default_rng(2).normal(size=(2, 3, 2, 8))
+  x_BLHK = x_BLHK.astype(np.float32)
+  positions_BL = np.array([[0, 1, 2], [5, 0, 9]], np.int32)
+  expected = [
+    rope.rotate(x_BLHK[b : b + 1], positions_BL[b])[0] for b in range(2)
+  ]
+  np.testing.assert_array_equal(rope.rotate(x_BLHK, positions_BL), expected)
+
+
 def test_angles_do_not_suffer_from_the_compute_type():
   # In bfloat16 position 257 would be 256.
   vector = [1.0] + [0.0] * 7

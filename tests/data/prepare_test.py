@@ -1,0 +1,405 @@
+"""Nothing is lost, and neither kills nor workers change a byte."""
+
+import collections
+import dataclasses
+import gzip
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+import time
+
+from etils import epath
+import numpy as np
+import pytest
+import zstandard
+
+from leviathan import errors
+from leviathan.data import files
+from leviathan.data import manifest as manifest_lib
+from leviathan.data import prepare
+from leviathan.data import records
+from leviathan.data import text
+from leviathan.data import tokenizer as tokenizers
+
+TEXTS = [f'Text {i} has\n{"words, " * (i * 7 % 40)}.' for i in range(120)]
+KILLS = 8
+
+
+def jsonl(texts, **meta):
+  rows = ({'text': t, 'meta': meta} for t in texts)
+  return ''.join(json.dumps(row) + '\n' for row in rows).encode()
+
+
+@pytest.fixture
+def job(tiny, tmp_path):
+  """Makes a job of files, {name: bytes}."""
+
+  def made(contents, output='out', **settings):
+    inputs = []
+    for name, data in contents.items():
+      path = tmp_path / name
+      path.write_bytes(data)
+      inputs.append(manifest_lib.Input(name=str(path), bytes=len(data)))
+    spec = f'spm:{tiny.tokenizer}'
+    return prepare.Job(
+      output=epath.Path(tmp_path / output),
+      inputs=tuple(inputs),
+      tokenizer=spec,
+      tokenizer_sha256=tokenizers.load(spec).sha256,
+      **{'format': text.Format(), 'seq_len': 16, 'block_bytes': 700} | settings,
+    )
+
+  return made
+
+
+def everything(directory):
+  """{name: bytes} of all files below."""
+  return {
+    str(path.relative_to(directory)): path.read_bytes()
+    for path in sorted(directory.rglob('*'))
+    if path.is_file()
+  }
+
+
+def rows(directory):
+  dataset = records.open_dataset(directory)
+  return dataset.read(range(len(dataset)))
+
+
+def documents(directory):
+  """How often each text is in a dataset of rows in order."""
+  dataset = records.open_dataset(directory)
+  tokenizer = dataset.tokenizer()
+  ids = rows(directory)[:, 1:].ravel()
+  ids = ids[ids != records.PAD]
+  parts = np.split(ids, np.flatnonzero(ids == tokenizer.eos_id) + 1)
+  assert not len(parts[-1])
+  return collections.Counter(tokenizer.decode(part) for part in parts[:-1])
+
+
+CORPUS = {
+  'a.jsonl': jsonl(TEXTS[:50]),
+  'b.jsonl.gz': gzip.compress(jsonl(TEXTS[50:90])),
+  'c.jsonl.zst': zstandard.compress(jsonl(TEXTS[90:])),
+  'd.txt': b'a whole file',
+}
+
+
+def test_one_corpus_in_any_packing_is_one_dataset(job, tmp_path):
+  data = jsonl(TEXTS[:10])
+  frames = zstandard.compress(data[:333]) + zstandard.compress(data[333:])
+  packings = {
+    'a.jsonl': data,
+    'a.jsonl.gz': gzip.compress(data),
+    'a.jsonl.zst': zstandard.compress(data),
+    'b.jsonl.zst': frames,
+  }
+  found = {
+    prepare.run(job({name: packed}, name + '.out'))[
+      epath.Path(tmp_path / f'{name}.out')
+    ].fingerprint
+    for name, packed in packings.items()
+  }
+  assert len(found) == 1
+
+
+@pytest.mark.parametrize('workers', [2, 5, 40])
+def test_the_sharing_out_of_work_changes_no_byte(job, tmp_path, workers):
+  settings = {'validation_fraction': 0.3}
+  prepare.run(job(CORPUS, 'one', **settings))
+  many = job(CORPUS, 'many', **settings)
+  assert len(many.groups) > 1
+  prepare.start(many)
+  tasks = prepare.tasks(many, workers)
+  assert len(tasks) >= workers
+  random.Random(workers).shuffle(tasks)
+  for task in tasks:
+    prepare.tokenize(many, task, 0)
+  prepare.run(many)
+  assert everything(tmp_path / 'many') == everything(tmp_path / 'one')
+
+
+def test_processes_and_shards_change_no_byte(job, tmp_path):
+  prepare.run(job(CORPUS, 'one'))
+  prepare.run(job(CORPUS, 'two'), workers_=2)
+  array = job(CORPUS, 'array')
+  for share in (2, 0, 1):
+    prepare.start(array)
+    prepare.run_tokenize(array, 1, 0, share, 3)
+  assert array.work.exists() and not array.output.exists()
+  units = everything(tmp_path / array.work.name / 'units')
+  prepare.run(array)
+  assert units
+  one = everything(tmp_path / 'one')
+  assert everything(tmp_path / 'two') == everything(tmp_path / 'array') == one
+  assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
+    [*CORPUS, 'one', 'two', 'array']
+  )
+
+
+def test_a_kill_at_any_instant_is_made_good(job, tmp_path):
+  corpus = {
+    'a.jsonl.zst': zstandard.compress(jsonl(TEXTS * 30)),
+    'b.jsonl': jsonl(TEXTS * 20),
+  }
+  settings = {'block_bytes': 10_000, 'validation_fraction': 0.3}
+  start = time.perf_counter()
+  (tmp_path / 'one.job').write_bytes(
+    pickle.dumps(job(corpus, 'one', **settings))
+  )
+  script = (
+    'import pickle, sys; from leviathan.data import prepare; '
+    'prepare.run(pickle.load(open(sys.argv[1], "rb")), 2)'
+  )
+
+  def begin(name):
+    return subprocess.Popen(
+      [sys.executable, '-c', script, tmp_path / f'{name}.job'],
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+    )
+
+  assert begin('one').wait() == 0
+  whole = time.perf_counter() - start
+  many = job(corpus, 'many', **settings)
+  (tmp_path / 'many.job').write_bytes(pickle.dumps(many))
+  one, instants, finished = everything(tmp_path / 'one'), random.Random(0), 0
+  for _ in range(KILLS):
+    process = begin('many')
+    time.sleep(instants.uniform(0.2 * whole, 0.7 * whole))
+    process.kill()
+    process.wait()
+    if many.output.exists():
+      finished += 1
+      assert everything(tmp_path / 'many') == one
+      many.output.rmtree()
+      many.work.rmtree(missing_ok=True)
+  process = begin('many')
+  assert process.wait() == 0, process.stdout.read()
+  assert everything(tmp_path / 'many') == one
+  left = {'many.job', 'one.job', 'many', 'one', *corpus}
+  assert {p.name for p in tmp_path.iterdir()} == left
+  assert finished < KILLS
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+  script = (
+    'import os, sys, time; from leviathan.data import workers\n'
+    'if __name__ == "__main__":\n'
+    '  workers.run(time.sleep, [(60,), (60,)], 2)\n'
+  )
+  (tmp_path / 'main.py').write_text(script)
+  process = subprocess.Popen([sys.executable, tmp_path / 'main.py'])
+  children = []
+  path = f'/proc/{process.pid}/task/{process.pid}/children'
+  if not os.path.exists(path):
+    process.kill()
+    pytest.skip('the children of a process are listed on Linux alone')
+  while len(children) < 3:  # The workers, and what tracks their resources.
+    time.sleep(0.2)
+    with open(path) as file:
+      children = file.read().split()
+  time.sleep(2)  # They are up.
+  process.kill()
+  process.wait()
+  deadline = time.monotonic() + 30
+  while any(os.path.exists(f'/proc/{child}') for child in children):
+    assert time.monotonic() < deadline
+    time.sleep(0.1)
+
+
+def test_a_worker_that_is_killed_is_one_line(tmp_path):
+  script = (
+    'import os, signal; from leviathan.data import workers\n'
+    'from leviathan import errors\n'
+    'if __name__ == "__main__":\n'
+    '  try:\n'
+    '    workers.run(os.abort, [()], 2)\n'
+    '  except errors.DataError as e:\n'
+    '    print(e)\n'
+  )
+  (tmp_path / 'main.py').write_text(script)
+  found = subprocess.run(
+    [sys.executable, tmp_path / 'main.py'],
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert 'one of 2 workers was killed' in found.stdout
+
+
+BAD = b'{"text": 1}\n{"no": 1}\n\n{"text": ""}\nnot json\n'
+
+
+def test_the_totals_add_up_to_the_input(job, tmp_path):
+  corpus = {'a.jsonl': jsonl(TEXTS[:40]), 'b.jsonl': BAD + jsonl(TEXTS[5:60])}
+  made = prepare.run(job(corpus, validation_fraction=0.3), 1, 3)
+  for manifest in made.values():
+    assert manifest.records == 99
+    assert manifest.skipped == {
+      'empty_text': 1,
+      'no_text': 1,
+      'not_json': 1,
+      'text_not_a_string': 1,
+    }
+  train, validation = (
+    made[tmp_path / 'out' / n] for n in ('train', 'validation')
+  )
+  assert train.documents + validation.documents == 95
+  assert (train.elsewhere, validation.elsewhere) == (
+    validation.documents,
+    train.documents,
+  )
+  assert train.duplicates + validation.duplicates == 35
+  bad = (tmp_path / 'out' / prepare.BAD_RECORDS_FILE).read_text().splitlines()
+  path = str(tmp_path / 'b.jsonl')
+  assert [
+    (row['reason'], row['path'], row['line']) for row in map(json.loads, bad)
+  ] == [
+    ('text_not_a_string', path, 1),
+    ('no_text', path, 2),
+    ('not_json', path, 5),
+  ]
+  names = tmp_path / 'out' / 'train', tmp_path / 'out' / 'validation'
+  assert prepare.shared_texts(*([epath.Path(n)] for n in names)) == 0
+  assert prepare.shared_texts(*([epath.Path(names[0])] for _ in range(2))) == (
+    train.documents - train.duplicates
+  )
+
+
+@pytest.mark.parametrize('block_bytes', [1, 1 << 20])
+@pytest.mark.parametrize('most, line', [(0, 1), (1, 2), (2, 5)])
+def test_one_bad_record_too_many_is_named(job, most, line, block_bytes):
+  one = job({'b.jsonl': BAD + jsonl(TEXTS[:9])}, block_bytes=block_bytes)
+  with pytest.raises(errors.DataError, match=rf'b.jsonl:{line} ') as e:
+    prepare.run(one, 1, most)
+  assert not most or f'--max_bad_records={most}' in str(e.value)
+  assert not one.output.exists()
+  assert prepare.run(one, 1, 3)[one.output].documents == 9
+
+
+def test_what_was_done_before_a_bad_record_is_kept(job, monkeypatch):
+  one = job({'a.jsonl': jsonl(TEXTS[:30]) + b'bad\n'})
+  with pytest.raises(errors.DataError, match='a.jsonl:31'):
+    prepare.run(one)
+  made = []
+  honest = prepare._make_unit
+  monkeypatch.setattr(
+    prepare, '_make_unit', lambda *a: made.append(a) or honest(*a)
+  )
+  prepare.run(one, 1, 1)
+  assert len(made) == 1
+
+
+def test_the_unfinished_work_of_another_job_is_refused(job):
+  one = job({'a.jsonl': jsonl(TEXTS[:30]) + b'bad\n'})
+  with pytest.raises(errors.DataError, match='a.jsonl:31'):
+    prepare.run(one)
+  for changes, message in (
+    ({'seq_len': 8}, 'seq_len: 16 there, 8 here'),
+    ({'format': text.Format(text_key='t')}, 'text_key: text there, t here'),
+    ({'tokenizer_sha256': 'a'}, 'tokenizer_sha256'),
+    ({'shuffle_seed': None}, 'shuffle_seed: 0 there, None here'),
+  ):
+    with pytest.raises(errors.DataError, match=message):
+      prepare.run(dataclasses.replace(one, **changes))
+  # Nothing was done yet: nothing is in the way of the mended input.
+  first = job({'z.jsonl': b'bad\n'}, 'first')
+  with pytest.raises(errors.DataError, match='z.jsonl:1'):
+    prepare.run(first)
+  prepare.run(job({'z.jsonl': jsonl(['mended'])}, 'first'))
+
+
+def test_a_shard_that_has_not_run_is_named(job):
+  one = job(CORPUS)
+  prepare.start(one)
+  prepare.run_tokenize(one, 1, 0, 0, 2)
+  with pytest.raises(errors.DataError, match='not all shards have run'):
+    prepare.read_units(one, 0)
+
+
+def test_subsets_are_datasets_of_their_own(job, tmp_path):
+  names = ['Pile-CC', 'Wikipedia (en)', '../odd/%', '.hidden']
+  corpus = {
+    'a.jsonl': b''.join(
+      jsonl(TEXTS[i::4], set=name) for i, name in enumerate(names)
+    )
+  }
+  made = prepare.run(
+    job(corpus, format=text.Format(split_by='meta.set'), shuffle_seed=None)
+  )
+  directories = ['Pile-CC', 'Wikipedia (en)', '%2E./odd%2F%25', '%2Ehidden']
+  directories[2] = '%2E.%2Fodd%2F%25'
+  assert set(made) == {tmp_path / 'out' / d for d in directories}
+  for i, directory in enumerate(directories):
+    assert documents(tmp_path / 'out' / directory) == collections.Counter(
+      TEXTS[i::4]
+    )
+    assert made[tmp_path / 'out' / directory].elsewhere == 90
+
+
+def test_subsets_have_two_sides_each(job, tmp_path):
+  corpus = {'a.jsonl': jsonl(TEXTS[:60], set='a') + jsonl(TEXTS[60:], set='b')}
+  made = prepare.run(
+    job(
+      corpus,
+      format=text.Format(split_by='meta.set'),
+      validation_fraction=0.3,
+      shuffle_seed=None,
+    )
+  )
+  assert {str(p.relative_to(tmp_path / 'out')) for p in made} == {
+    'train/a',
+    'train/b',
+    'validation/a',
+    'validation/b',
+  }
+  assert sum(map(documents, made), collections.Counter()) == (
+    collections.Counter(TEXTS)
+  )
+
+
+def test_the_shuffle_moves_whole_rows_and_depends_on_its_seed(job, tmp_path):
+  found = {}
+  for name, seed in (('none', None), ('a', 0), ('b', 0), ('c', 1)):
+    made = prepare.run(job(CORPUS, name, shuffle_seed=seed))
+    found[name] = rows(tmp_path / name)
+    assert made[tmp_path / name].shuffle_seed == seed
+  assert (found['a'] == found['b']).all() and (found['a'] != found['c']).any()
+  for name in 'ac':
+    assert (found[name] != found['none']).any()
+    assert sorted(map(bytes, found[name])) == sorted(map(bytes, found['none']))
+  # A row is as the stream has it: it begins with the last token of another.
+  begins, ends = (collections.Counter(found['a'][:, i]) for i in (0, -1))
+  assert sum((begins - ends).values()) <= 1
+
+
+def test_texts_that_spell_tokens_and_odd_characters_come_back(job, tmp_path):
+  texts = [
+    '<s>a</s><unk><pad><0x41>',
+    '<|endoftext|> [INST]',
+    '\x00\x01\x1b\x7f\u0085\u2028',
+    '\ufeff\u2581 \ufb01\u0301',
+    ' ',
+    '\n',
+  ]
+  prepare.run(job({'a.jsonl': jsonl(texts)}, shuffle_seed=None))
+  assert documents(tmp_path / 'out') == collections.Counter(texts)
+
+
+def test_a_job_on_a_bucket_reads_the_same(job, tmp_path):
+  fs = files.fsspec.filesystem('memory')
+  fs.pipe('/prepared/a.jsonl', jsonl(TEXTS))
+  there = job({'a.jsonl': jsonl(TEXTS)}, 'there')
+  remote = manifest_lib.Input(
+    name='memory:///prepared/a.jsonl', bytes=len(jsonl(TEXTS))
+  )
+  found = prepare.run(dataclasses.replace(there, inputs=(remote,)))
+  assert found[there.output].fingerprint == (
+    prepare.run(job({'a.jsonl': jsonl(TEXTS)}, 'here'))[
+      epath.Path(tmp_path / 'here')
+    ].fingerprint
+  )
