@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+import pathlib
 import signal
 import subprocess
 import sys
 import time
+import zlib
 
 import jax
 import numpy as np
@@ -184,6 +186,57 @@ def test_a_run_goes_on_on_another_mesh(straight, tiny, tmp_path):
   assert [row['step'] for row in found] == list(range(1, 9))
   for a, b in zip(found, wanted, strict=True):
     assert a['nats_per_token'] == pytest.approx(b['nats_per_token'], abs=1e-5)
+
+
+def test_a_run_goes_on_with_another_batch_size_without_repeat_or_gap(
+  tiny, tmp_path
+):
+  budget = {'optimizer__horizon': 8}
+  run_all(tiny.config(train__steps=3, **budget), tmp_path / 'run')
+  rows, _ = run_all(
+    tiny.config(train__steps=5, data__batch_size=16, **budget), tmp_path / 'run'
+  )
+  steps = [row for row in rows if row['split'] == 'train']
+  ends = [8, 16, 24, 40, 56]  # Sequences.
+  assert [row['tokens'] for row in steps] == [32 * end for end in ends]
+  mixed = experiment.open_training(tiny.config())
+  for row, begin, end in zip(steps, [0, *ends], ends, strict=False):
+    ids = mixed.read(np.arange(begin, end), 0)[:, :-1].astype(np.int32)
+    assert row['batch_crc32'] == zlib.crc32(ids.tobytes())
+
+
+def test_a_mixture_with_documents_apart_trains_alike_on_any_mesh(
+  make_dataset, tiny, tmp_path
+):
+  directories = [str(tmp_path / 'data' / name) for name in 'ab']
+  for directory in directories:
+    make_dataset(
+      pathlib.Path(directory),
+      [f'{i} of {directory}' for i in range(200)],
+      f'spm:{tiny.tokenizer}',
+    )
+  config = tiny.config(
+    train__steps=3,
+    data__train=','.join(directories),
+    data__weights=(0.6, 0.4),
+    data__document_mask=True,
+  )
+  many, _ = run_all(config, tmp_path / 'many')
+  one, _ = run_all(config, tmp_path / 'one', mesh=(1, 1, 1))
+  whole, _ = run_all(
+    dataclasses.replace(
+      config, data=dataclasses.replace(config.data, document_mask=False)
+    ),
+    tmp_path / 'whole',
+  )
+  losses = [
+    [row['nats_per_token'] for row in rows] for rows in (many, one, whole)
+  ]
+  np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+  # Runs on one mesh are equal to the bit, so it is the mask that differs.
+  assert not set(losses[0]) & set(losses[2])
+  crcs = [[row.get('batch_crc32') for row in rows] for rows in (many, whole)]
+  assert crcs[0] == crcs[1]
 
 
 def test_a_finished_run_is_left_as_it_is(straight, tiny):

@@ -1,7 +1,7 @@
 """Shows what a config, a dataset or a run consists of.
 
 leviathan inspect --config=configs/lev.py:200m
-leviathan inspect --dataset=data/pile/train
+leviathan inspect --dataset=data/pile/train --against=data/pile/validation
 leviathan inspect --workdir=runs/lev
 leviathan inspect --workdir=runs/lev --embeddings --baseline=runs/tied
 """
@@ -27,6 +27,9 @@ from leviathan.report import embeddings
 
 CONFIG = config_flag.define()
 DATASET = flags.DEFINE_string('dataset', None, 'Directory of a dataset.')
+AGAINST = flags.DEFINE_string(
+  'against', None, 'With --dataset: another, to count the texts in both.'
+)
 WORKDIR = flags.DEFINE_string('workdir', None, 'Directory of a run.')
 EMBEDDINGS = flags.DEFINE_bool(
   'embeddings',
@@ -55,10 +58,16 @@ def main(argv) -> None:
     )
   if BASELINE.value is not None and not EMBEDDINGS.value:
     raise errors.ConfigError('--baseline goes with --embeddings; give both')
+  if AGAINST.value is not None and DATASET.value is None:
+    raise errors.ConfigError('--against goes with --dataset; give both')
   if EMBEDDINGS.value and WORKDIR.value is None:
     raise errors.ConfigError('--embeddings needs --workdir of a run')
   if DATASET.value is not None:
     facts = of_dataset(DATASET.value)
+    if AGAINST.value is not None:
+      facts['texts_in_both'] = records.shared_texts(
+        [DATASET.value], [AGAINST.value]
+      )
   elif WORKDIR.value is not None:
     run = rundir.open_(WORKDIR.value)
     if EMBEDDINGS.value:
@@ -111,12 +120,16 @@ def of_dataset(directory: str) -> dict[str, Any]:
       'sha256': found.tokenizer.sha256,
     },
     'seq_len': found.seq_len,
+    'shuffle_seed': found.shuffle_seed,
     'sequences': found.sequences,
     'tokens': found.tokens,
     'documents': found.documents,
+    'duplicates': found.duplicates,
     'bytes': found.bytes,
     'bytes_per_token': found.bytes / found.tokens,
     'unigram_entropy_nats': counts.entropy(dataset.unigram_counts()),
+    'records': found.records,
+    'elsewhere': found.elsewhere,
     'skipped': found.skipped,
     'shards': len(found.shards),
   }

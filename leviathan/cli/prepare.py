@@ -25,6 +25,7 @@ from leviathan.cli import text_flags
 from leviathan.data import files
 from leviathan.data import manifest as manifest_lib
 from leviathan.data import prepare
+from leviathan.data import records
 from leviathan.data import text
 from leviathan.data import tokenizer as tokenizers
 
@@ -87,7 +88,7 @@ def main(argv: Sequence[str]) -> None:
     held_out = job.output / 'validation'
     validation = [p for p in manifests if held_out in (p, *p.parents)]
     train = [p for p in manifests if p not in validation]
-    shared = prepare.shared_texts(train, validation)
+    shared = records.shared_texts(train, validation)
     print(f'texts that are in both train and validation: {shared:,}')
 
 

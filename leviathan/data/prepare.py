@@ -521,17 +521,6 @@ def finish(job: Job, units: Units) -> dict[epath.Path, manifest_lib.Manifest]:
   return manifests
 
 
-def shared_texts(
-  directories: Sequence[epath.Path], others: Sequence[epath.Path]
-) -> int:
-  """How many distinct texts are in both of two lists of datasets."""
-  ours, theirs = (
-    np.concatenate([records.open_dataset(d).document_hashes() for d in side])
-    for side in (directories, others)
-  )
-  return len(np.intersect1d(ours, theirs))
-
-
 def clear(job: Job) -> None:
   """Removes WORK; what says whose it is goes last."""
   for name in ('output', 'units', 'shards', 'groups'):

@@ -192,6 +192,17 @@ def open_dataset(directory: epath.PathLike) -> Dataset:
   return Dataset(directory)
 
 
+def shared_texts(
+  directories: Sequence[epath.PathLike], others: Sequence[epath.PathLike]
+) -> int:
+  """How many distinct texts are in both of two lists of datasets."""
+  ours, theirs = (
+    np.concatenate([open_dataset(d).document_hashes() for d in side])
+    for side in (directories, others)
+  )
+  return len(np.intersect1d(ours, theirs))
+
+
 def _read_manifest(directory: epath.Path) -> manifest_lib.Manifest:
   """The manifest, or an error that lists the datasets one level below."""
   path = directory / manifest_lib.FILE

@@ -188,6 +188,8 @@ def test_the_whole_way_from_text_to_a_report(tiny, tmp_path):
   )  # fmt: skip
   assert 'data/train' in prepared and 'data/validation' in prepared
   assert '"seq_len": 32' in run('inspect', '--dataset=data/train', '--json')
+  both = '--dataset=data/train', '--against=data/validation'
+  assert 'texts_in_both: 0\n' in run('inspect', *both)
   for arm in ('tied', 'lev'):
     flags = tiny.flags(
       arm,

@@ -171,9 +171,60 @@ def test_a_lossy_tokenizer_is_refused(corpus, tmp_path, tmp_path_factory):
   with pytest.raises(errors.DataError, match='lossy: newline, runs of spaces'):
     run(corpus, f'{prefix}.model', tmp_path / 'out')
   assert list(tmp_path.iterdir()) == [corpus]
+  run(corpus, f'{prefix}.model', tmp_path / 'out', allow_lossy=True)
+  assert len(records.open_dataset(tmp_path / 'out')) > 0
 
 
 @pytest.mark.parametrize('fraction', [-0.1, 1.0])
 def test_the_fraction_is_checked(corpus, model, tmp_path, fraction):
   with pytest.raises(errors.ConfigError, match='validation_fraction='):
     run(corpus, model, tmp_path / 'out', validation_fraction=fraction)
+
+
+def test_shards_and_workers_give_the_same_dataset(
+  corpus, model, tmp_path, capsys
+):
+  run(corpus, model, tmp_path / 'one', shuffle=True)
+  for i in (1, 0):
+    run(corpus, model, tmp_path / 'many', shuffle=True, shard=f'{i}/2')
+  assert not (tmp_path / 'many').exists()
+  said = capsys.readouterr().out.splitlines()
+  assert 'shard 0/2 is done' in said[-1] and 'without --shard' in said[-1]
+  run(corpus, model, tmp_path / 'many', shuffle=True, workers=2)
+  one, many = (
+    records.open_dataset(tmp_path / name).manifest for name in ('one', 'many')
+  )
+  assert one == many
+
+
+@pytest.mark.parametrize('shard', ['2/2', '1', '-1/2', 'a/b', '0/0', '1/2/3'])
+def test_a_shard_is_one_of_so_many(corpus, model, tmp_path, shard):
+  with pytest.raises(errors.ConfigError, match=f'--shard={shard} is not i/n'):
+    run(corpus, model, tmp_path / 'out', shard=shard)
+  assert list(tmp_path.iterdir()) == [corpus]
+
+
+def test_bad_records_are_left_out_when_told(corpus, model, tmp_path, capsys):
+  (corpus / 'z.jsonl').write_bytes(jsonl(['good']) + b'{"text": 1}\n')
+  run(corpus, model, tmp_path / 'out', max_bad_records=1)
+  assert '1 empty_text, 1 text_not_a_string' in capsys.readouterr().out
+  line = (tmp_path / 'out' / 'bad_records.jsonl').read_text()
+  assert json.loads(line)['path'] == str(corpus / 'z.jsonl')
+  with pytest.raises(errors.DataError, match='longer than 90 bytes'):
+    run(corpus, model, tmp_path / 'new', max_record_bytes=90)
+
+
+def test_subsets_by_a_key(corpus, model, tmp_path):
+  rows = [
+    {'text': t, 'meta': {'set': f'set {i % 2}'}} for i, t in enumerate(TEXTS)
+  ]
+  (tmp_path / 'sets.jsonl').write_text('\n'.join(map(json.dumps, rows)))
+  run(
+    corpus,
+    model,
+    tmp_path / 'out',
+    input=str(tmp_path / 'sets.jsonl'),
+    split_by='meta.set',
+  )
+  for i in range(2):
+    assert documents(tmp_path / 'out' / f'set {i}') == TEXTS[i::2]

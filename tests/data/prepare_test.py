@@ -264,8 +264,8 @@ def test_the_totals_add_up_to_the_input(job, tmp_path):
     ('not_json', path, 5),
   ]
   names = tmp_path / 'out' / 'train', tmp_path / 'out' / 'validation'
-  assert prepare.shared_texts(*([epath.Path(n)] for n in names)) == 0
-  assert prepare.shared_texts(*([epath.Path(names[0])] for _ in range(2))) == (
+  assert records.shared_texts(*([epath.Path(n)] for n in names)) == 0
+  assert records.shared_texts(*([epath.Path(names[0])] for _ in range(2))) == (
     train.documents - train.duplicates
   )
 
