@@ -210,8 +210,8 @@ def test_bad_records_are_left_out_when_told(corpus, model, tmp_path, capsys):
   assert '1 empty_text, 1 text_not_a_string' in capsys.readouterr().out
   line = (tmp_path / 'out' / 'bad_records.jsonl').read_text()
   assert json.loads(line)['path'] == str(corpus / 'z.jsonl')
-  with pytest.raises(errors.DataError, match='longer than 90 bytes'):
-    run(corpus, model, tmp_path / 'new', max_record_bytes=90)
+  with pytest.raises(errors.DataError, match='longer than 30 bytes'):
+    run(corpus, model, tmp_path / 'new', max_record_bytes=30)
 
 
 def test_subsets_by_a_key(corpus, model, tmp_path):

@@ -4,6 +4,7 @@ import itertools
 import types
 
 from etils import epath
+import grain
 import numpy as np
 import pytest
 
@@ -117,6 +118,14 @@ def test_a_later_start_equals_skipping(start, process_count):
   straight = train(Rows(10), start + 5, **settings)
   late = train(Rows(10), 5, start=4 * start, **settings)
   np.testing.assert_array_equal(late, straight[start:])
+
+
+@pytest.mark.parametrize('threads', [0, 1, 16])
+def test_threads_change_nothing(monkeypatch, threads):
+  whole = train(Rows(50), 30)
+  options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads)
+  monkeypatch.setattr(loader, '_READ', options)
+  np.testing.assert_array_equal(train(Rows(50), 30), whole)
 
 
 @pytest.mark.parametrize('process_count', [2, 4, 8])

@@ -2,6 +2,10 @@
 
 import gzip
 import json
+import os
+import re
+import subprocess
+import sys
 import tracemalloc
 
 import pytest
@@ -271,6 +275,32 @@ def test_a_decompression_bomb_is_a_bad_record_in_bounded_memory(tmp_path):
   assert (good.text, bad.reason, after.text) == ('good', 'too_large', 'after')
   assert (bad.line, after.line) == (2, 3)
   assert peak < 4 * (1 << 22)
+
+
+@pytest.mark.skipif(
+  not os.path.exists('/proc/self/status'), reason='only Linux tells the peak'
+)
+def test_a_gigabyte_is_read_in_bounded_memory(tmp_path):
+  path = tmp_path / 'a.jsonl.zst'
+  part = jsonl(['some words ' * 2000] * 1000)  # 22 MB, packed to a few kB.
+  with open(path, 'wb') as file:
+    file.write(zstandard.compress(part) * 46)
+  script = (
+    'import sys; from leviathan.data import text\n'
+    'size = 0\n'
+    'for document in text.documents(sys.argv[1], "text"):\n'
+    '  size += len(document.text)\n'
+    'print(size, open("/proc/self/status").read())\n'
+  )
+  found = subprocess.run(
+    [sys.executable, '-c', script, path],
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert int(found.stdout.split()[0]) > 1e9
+  (peak_kib,) = re.findall(r'VmHWM:\s+(\d+) kB', found.stdout)
+  assert int(peak_kib) < 100 << 10
 
 
 def test_the_pile_and_c4_as_they_come(shared):
