@@ -5,8 +5,10 @@ import setuptools
 INSTALL = [
   'absl-py==2.5.1',
   'array_record==0.8.6',
+  'backports.zstd==1.8.0; python_version < "3.14"',
   'etils[epath]==1.15.0',
   'flax==0.12.8',
+  'fsspec==2026.9.0',
   'grain==0.2.18',
   'jax==0.10.2',
   'matplotlib==3.11.2',
@@ -18,7 +20,6 @@ INSTALL = [
   'tiktoken==0.14.0',
   'tokenizers==0.23.3',
   'tqdm==4.70.1',
-  'zstandard==0.25.0',
 ]
 
 EXTRAS = {
@@ -30,6 +31,7 @@ EXTRAS = {
     'pytest==9.2.0',
     'pytest-xdist==3.8.0',
     'ruff==0.17.6',
+    'zstandard==0.25.0',
   ],
   # libtpu 0.0.52 crashes on `as_text()` of a compiled program.
   'tpu': ['jax[tpu]==0.10.2', 'libtpu==0.0.42.*', 'gcsfs==2026.9.0'],

@@ -31,7 +31,6 @@ import time
 
 from absl import app
 from absl import flags
-import zstandard
 
 from leviathan.data import files
 from leviathan.data import loader
@@ -49,7 +48,7 @@ ROUNDS = flags.DEFINE_integer('rounds', 3, 'Timings; the median is printed.')
 KINDS: dict[str, Callable[[bytes], bytes]] = {
   '.jsonl': bytes,
   '.jsonl.gz': gzip.compress,
-  '.jsonl.zst': zstandard.compress,
+  '.jsonl.zst': files.zstd.compress,
 }
 
 

@@ -19,9 +19,8 @@ def unigram_counts(ids: np.ndarray, vocab_size: int) -> np.ndarray:
     DataError: an id is outside [0, V).
   """
   ids = np.asarray(ids).ravel()
-  outside = (ids < 0) | (ids >= vocab_size)
-  if outside.any():
-    at = int(outside.argmax())
+  if ids.size and not 0 <= ids.min() <= ids.max() < vocab_size:
+    at = int(((ids < 0) | (ids >= vocab_size)).argmax())
     raise errors.DataError(
       f'token id {ids[at]} at position {at} is outside [0, {vocab_size}); '
       'use the tokenizer that made the ids'

@@ -326,19 +326,22 @@ def _encode(
   tokenizer: tokenizers.Tokenizer, document: text.Document
 ) -> array.array:
   """The ids of a document and an EOS."""
-  ids = array.array('I', tokenizer.encode(document.text))
-  new = np.frombuffer(ids, np.uint32)
-  if (new == tokenizer.eos_id).any():
+  ids = array.array('I')
+  ids.fromlist(tokenizer.encode(document.text))
+  found = np.frombuffer(ids, np.uint32)
+  if (found == tokenizer.eos_id).any():
     raise errors.DataError(
       f'{document.where}: the tokenizer makes end-of-sequence, id '
       f'{tokenizer.eos_id}, out of its text; use another tokenizer'
     )
-  if new.size and new.max() >= tokenizer.vocab_size:
+  if found.size and found.max() >= tokenizer.vocab_size:
     raise errors.DataError(
-      f'{document.where}: the tokenizer makes id {new.max()}, outside [0, '
+      f'{document.where}: the tokenizer makes id {found.max()}, outside [0, '
       f'{tokenizer.vocab_size}); use another tokenizer'
     )
-  return ids + array.array('I', [tokenizer.eos_id])
+  del found  # An array that is looked into cannot grow.
+  ids.append(tokenizer.eos_id)
+  return ids
 
 
 def _little(values: array.array) -> bytes:
@@ -434,8 +437,9 @@ def shard_tasks(job: Job, units: Units) -> list[ShardTask]:
     sides = units.sides(dataset)
     tokens = tuple(side.tokens for _, side in sides)
     paths = tuple(f'{path}.ids' for path, _ in sides)
-    rows = -(-sum(tokens) // job.seq_len) * (job.seq_len + 1)
-    count = min(_SHARDS, -(-rows * records.ID.itemsize // _SHARD_BYTES))
+    rows = -(-sum(tokens) // job.seq_len)
+    size = rows * (job.seq_len + 1) * records.ID.itemsize
+    count = min(rows, _SHARDS, -(-size // _SHARD_BYTES))
     found += [
       ShardTask(
         dataset=dataset, index=i, count=count, paths=paths, tokens=tokens
@@ -466,10 +470,10 @@ def write(job: Job, task: ShardTask) -> None:
 
   def counted():
     for rows in source.rows(indices, job.seq_len):
-      targets = rows[:, 1:]
-      counts_V[:] += counts.unigram_counts(
-        targets[targets != records.PAD], tokenizer.vocab_size
-      )
+      targets = rows[:, 1:].ravel()
+      if targets.max() == records.PAD:  # Rarely, and the mask costs time.
+        targets = targets[targets != records.PAD]
+      counts_V[:] += counts.unigram_counts(targets, tokenizer.vocab_size)
       yield from rows
 
   with outputs.durable(directory / task.name) as temporary:

@@ -35,13 +35,13 @@ WRITER_OPTIONS = 'group_size:1,uncompressed'
 
 
 def write_shard(path: epath.PathLike, rows: Any) -> None:
-  """Writes one shard from an iterable of rows of ids."""
+  """Writes one shard from an iterable of rows, of type ID."""
   writer = array_record_module.ArrayRecordWriter(
     os.fspath(path), WRITER_OPTIONS
   )
   try:
     for row in rows:
-      writer.write(row.astype(ID, copy=False).tobytes())
+      writer.write(row.tobytes())
   finally:
     writer.close()
 

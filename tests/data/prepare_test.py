@@ -107,7 +107,14 @@ def test_one_corpus_in_any_packing_is_one_dataset(job, tmp_path):
 
 
 @pytest.mark.parametrize('workers', [2, 5, 40])
-def test_the_sharing_out_of_work_changes_no_byte(job, tmp_path, workers):
+def test_the_sharing_out_of_work_changes_no_byte(
+  job, tmp_path, monkeypatch, workers
+):
+  made = []
+  honest = prepare._make_unit
+  monkeypatch.setattr(
+    prepare, '_make_unit', lambda *a: made.append(a[:2]) or honest(*a)
+  )
   settings = {'validation_fraction': 0.3}
   prepare.run(job(CORPUS, 'one', **settings))
   many = job(CORPUS, 'many', **settings)
@@ -118,7 +125,14 @@ def test_the_sharing_out_of_work_changes_no_byte(job, tmp_path, workers):
   random.Random(workers).shuffle(tasks)
   for task in tasks:
     prepare.tokenize(many, task, 0)
+    # No task does another's work.
+    for job_, path in made:
+      if job_ == many:
+        block = int(path.name.split('-')[1])
+        assert block % task.parts == task.part
+    made.clear()
   prepare.run(many)
+  assert not made
   assert everything(tmp_path / 'many') == everything(tmp_path / 'one')
 
 
@@ -180,6 +194,9 @@ def test_a_kill_at_any_instant_is_made_good(job, tmp_path):
   process = begin('many')
   assert process.wait() == 0, process.stdout.read()
   assert everything(tmp_path / 'many') == one
+  # Killed after the output had its name, before the rest was cleared.
+  (many.work / 'units').mkdir(parents=True)
+  assert begin('many').wait() != 0
   left = {'many.job', 'one.job', 'many', 'one', *corpus}
   assert {p.name for p in tmp_path.iterdir()} == left
   assert finished < KILLS

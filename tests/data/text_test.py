@@ -231,6 +231,24 @@ def corpus(tmp_path):
   return sorted(tmp_path.iterdir())
 
 
+def test_blocks_by_hand(tmp_path):
+  """Records begin at bytes 0, 3, 6 of one file, and 8, 11 of both."""
+  (tmp_path / 'a.jsonl').write_bytes(b'[]\n[]\n[]')
+  (tmp_path / 'b.jsonl.gz').write_bytes(gzip.compress(b'[]\n[]\n'))
+  (tmp_path / 'c.txt').write_bytes(b'text')
+  paths = [str(path) for path in sorted(tmp_path.iterdir())]
+  found = [
+    (block, [(r.path[-3:], r.line) for r in records])
+    for block, records in text.blocks(paths, text.Format(), 4)
+  ]
+  assert [(block, len(records)) for block, records in found] == [
+    (0, 2),
+    (1, 1),
+    (2, 2),
+    (3, 1),
+  ]
+
+
 @pytest.mark.parametrize('chunk', [5, 64, 1 << 20])
 @pytest.mark.parametrize('size', [1, 40, 1000, 1 << 30])
 @pytest.mark.parametrize('parts', [1, 3])
