@@ -3,6 +3,9 @@
 import dataclasses
 import json
 import pathlib
+import re
+import subprocess
+import sys
 
 from datatrove.executor import local
 from etils import epath
@@ -15,6 +18,7 @@ from leviathan.data import prepare
 from leviathan.data import text
 from leviathan.data import tokenizer
 
+ROOT = pathlib.Path(__file__).parents[2]
 TEXTS = [f'{i} ' + 'so it goes ' * (i * 37 % 23) for i in range(200)]
 
 
@@ -164,3 +168,22 @@ def test_bad_records_that_are_allowed_are_left_out(tiny, tmp_path):
   run_all(job, logs, most=1)
   bad = (job.output / prepare.BAD_RECORDS_FILE).read_text()
   assert len(bad.splitlines()) == 1
+
+
+def test_the_script_of_the_readme(tiny, tmp_path):
+  job = job_of(tiny, tmp_path)
+  readme = (ROOT / 'README.md').read_text()
+  blocks = re.findall(r'```python\n(.*?)```', readme, re.DOTALL)
+  (script,) = [b for b in blocks if 'RayPipelineExecutor' in b]
+  (tmp_path / 'a.py').write_text(
+    script.replace('Ray', 'Local').replace('64, workers=16', '2, workers=1')
+  )
+  flags = [
+    f'--input={tmp_path}/*.jsonl',
+    f'--tokenizer={job.tokenizer}',
+    f'--output={job.output}',
+    f'--seq_len={job.seq_len}',
+    f'--validation_fraction={job.validation_fraction}',
+  ]
+  subprocess.run([sys.executable, tmp_path / 'a.py', *flags], check=True)
+  assert contents(job.output) == plain(job, tmp_path)
