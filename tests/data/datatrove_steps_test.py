@@ -106,17 +106,18 @@ def test_tasks_in_processes_of_their_own(tiny, tmp_path):
   assert contents(job.output) == plain(job, tmp_path)
 
 
-@pytest.mark.parametrize('step, done', [('Tokenize', units), ('Write', shards)])
-def test_a_task_does_a_share_and_all_tasks_do_all(job, step, done):
-  if step == 'Write':
-    datatrove_steps.Tokenize(job).run()
-  sizes = []
+def test_a_task_does_a_share_and_all_tasks_do_all(job):
+  made, written = [], []
   for rank in range(3):
-    getattr(datatrove_steps, step)(job).run(rank=rank, world_size=3)
-    sizes.append(len(done(job)))
-  assert 0 < sizes[0] < sizes[1] < sizes[2]
-  getattr(datatrove_steps, step)(job).run()
-  assert len(done(job)) == sizes[2]
+    datatrove_steps.Tokenize(job).run(rank=rank, world_size=3)
+    made.append(units(job))
+  tasks = prepare.shard_tasks(job, prepare.read_units(job, 0))
+  for rank in range(3):
+    datatrove_steps.Write(job).run(rank=rank, world_size=3)
+    written.append(shards(job))
+  assert set() < made[0] < made[1] < made[2]
+  assert set() < written[0] < written[1] < written[2]
+  assert written[2] == {t.name for t in tasks if t.dataset == 'train'}
 
 
 def test_a_stage_that_was_done_is_used(job, tmp_path, monkeypatch):
