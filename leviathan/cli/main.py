@@ -1,5 +1,6 @@
 """`leviathan COMMAND --flags`: finds the command and reports its errors."""
 
+from collections.abc import Callable
 from collections.abc import Sequence
 import importlib
 import logging as python_logging
@@ -43,16 +44,31 @@ def execute(arguments: Sequence[str]) -> int:
         f'{name!r} is not a command{config_lib.nearest(name, COMMANDS)}'
       )
     )
-  try:
-    command = importlib.import_module(f'leviathan.cli.{name}')
-    if {'--help', '-h'} & set(rest):
-      print(_help(command))
-      return 0
-    app.run(
-      _no_arguments(command.main),
-      argv=[f'leviathan {name}', *rest],
-      flags_parser=_parse,
+  return _exit_code(
+    lambda: _run(
+      importlib.import_module(f'leviathan.cli.{name}'),
+      [f'leviathan {name}', *rest],
     )
+  )
+
+
+def run_module(module: types.ModuleType, argv: Sequence[str]) -> int:
+  """Runs a script of launch/ as a command is run; returns the exit code."""
+  return _exit_code(lambda: _run(module, argv))
+
+
+def _run(module: types.ModuleType, argv: Sequence[str]) -> None:
+  """Parses the flags of a command and calls its main, or prints its help."""
+  if {'--help', '-h'} & set(argv):
+    print(_help(module))
+    return
+  app.run(_no_arguments(module.main), argv=list(argv), flags_parser=_parse)
+
+
+def _exit_code(call: Callable[[], None]) -> int:
+  """Calls it; what a user can mend, and how it was stopped, as a code."""
+  try:
+    call()
   except errors.UserError as error:
     return _fail(error)
   except BrokenPipeError:
@@ -115,7 +131,9 @@ def _help(command: types.ModuleType) -> str:
 def _flag_modules() -> list[str]:
   """Modules of ours that define flags: the command's, and what it shares."""
   defined = flags.FLAGS.flags_by_module_dict()
-  return [name for name in defined if name.startswith('leviathan.cli')]
+  # absl calls a script by its path.
+  ours = ('leviathan.cli', sys.argv[0])
+  return [name for name in defined if name.startswith(ours)]
 
 
 def _fail(error: errors.UserError) -> int:
