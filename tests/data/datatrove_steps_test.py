@@ -25,7 +25,6 @@ TEXTS = [f'{i} ' + 'so it goes ' * (i * 37 % 23) for i in range(200)]
 @pytest.fixture
 def job(tiny, tmp_path, monkeypatch):
   """Of three files, several blocks each, into several shards."""
-  monkeypatch.setattr(prepare, '_BLOCK_BYTES', 2000)
   monkeypatch.setattr(prepare, '_SHARD_BYTES', 3000)
   return job_of(tiny, tmp_path)
 
@@ -46,6 +45,7 @@ def job_of(tiny, tmp_path, last=''):
     format=text.Format(),
     seq_len=16,
     validation_fraction=0.2,
+    block_bytes=2000,
   )
 
 
