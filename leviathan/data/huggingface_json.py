@@ -1,5 +1,6 @@
 """Hugging Face's tokenizer.json, read by their library `tokenizers`."""
 
+import array
 from collections.abc import Sequence
 import hashlib
 import json
@@ -56,9 +57,10 @@ class HuggingFaceTokenizer:
     in_bytes = 'ByteLevel' in json.dumps(parsed.get('decoder'))
     self._bytes = _bytes_of_characters() if in_bytes else {}
 
-  def encode(self, text: str) -> list[int]:
+  def encode(self, text: str) -> array.array:
     """See Tokenizer."""
-    return self._tokenizer.encode(text, add_special_tokens=False).ids
+    found = self._tokenizer.encode(text, add_special_tokens=False)
+    return array.array('I', found.ids)
 
   def decode(self, ids: Sequence[int]) -> str:
     """See Tokenizer; no special token has text."""

@@ -1,5 +1,6 @@
 """SentencePiece model files: reading them, and fitting one to text."""
 
+import array
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -47,7 +48,7 @@ class SentencePieceTokenizer:
     ]
     self._wall = len(self._pieces.encode(_WALL))
 
-  def encode(self, text: str) -> list[int]:
+  def encode(self, text: str) -> array.array:
     """See Tokenizer. The sign that stands for a space goes as its bytes."""
     first, *others = text.split(_SPACE)
     ids = self._pieces.encode(first)
@@ -55,7 +56,7 @@ class SentencePieceTokenizer:
       # The wall keeps a model that begins every text with a space from putting
       # one in the middle of ours.
       ids += self._space + self._pieces.encode(_WALL + other)[self._wall :]
-    return ids
+    return array.array('I', ids)
 
   def decode(self, ids: Sequence[int]) -> str:
     """See Tokenizer."""

@@ -43,8 +43,10 @@ class Stream:
     whole = (first == last) & (stops == starts + length)
     for unit in np.unique(first[whole]):
       here = whole & (first == unit)
-      offsets = (starts[here] - self._ends[unit])[:, None] + np.arange(length)
-      rows[here] = self._ids(unit)[offsets]
+      windows = np.lib.stride_tricks.sliding_window_view(
+        self._ids(unit), length
+      )
+      rows[here] = windows[starts[here] - self._ends[unit]]
     for row in np.flatnonzero(~whole):
       for unit in range(max(0, first[row]), last[row] + 1):
         begin = max(starts[row], self._ends[unit])

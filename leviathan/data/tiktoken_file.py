@@ -5,6 +5,7 @@ and the tokens besides, stand in tiktoken's source, within functions that fetch
 the file; so they are written down here, as data.
 """
 
+import array
 import base64
 from collections.abc import Sequence
 import dataclasses
@@ -113,7 +114,7 @@ class TiktokenTokenizer:
     self.vocab_size = self._encoding.n_vocab
     self.eos_id = self._known.special[_END]
 
-  def encode(self, text: str) -> list[int]:
+  def encode(self, text: str) -> array.array:
     """See Tokenizer.
 
     Raises:
@@ -126,7 +127,11 @@ class TiktokenTokenizer:
           f'a text has {blank:,} characters of white space in a row, more than '
           f'the {_LONGEST_BLANK:,} that tiktoken can split; shorten it'
         )
-    return self._encoding.encode_ordinary(text)
+    # With nothing special it is `encode_ordinary`, but makes no list.
+    ids = self._encoding.encode_to_numpy(
+      text, allowed_special=set(), disallowed_special=()
+    )
+    return array.array('I', ids.tobytes())
 
   def decode(self, ids: Sequence[int]) -> str:
     """See Tokenizer; neither special tokens nor ids of no token have text."""

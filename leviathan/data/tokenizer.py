@@ -4,6 +4,7 @@ Bits per byte mean nothing once text is lost on the way, so a tokenizer that
 loses any is refused where data are prepared, and training makes none that does.
 """
 
+import array
 import collections
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -62,8 +63,8 @@ class Tokenizer(Protocol):
   unknown_id: int | None
   sha256: str
 
-  def encode(self, text: str) -> list[int]:
-    """Token ids of `text`, without beginning or end of sequence."""
+  def encode(self, text: str) -> array.array:
+    """Token ids of `text` ('I'), without beginning or end of sequence."""
     ...
 
   def decode(self, ids: Sequence[int]) -> str:

@@ -64,6 +64,11 @@ def everything(directory):
   }
 
 
+def done(work):
+  """How many pieces of a job are done."""
+  return len([*work.glob('units/0*'), *work.glob('shards/*/*.npz')])
+
+
 def rows(directory):
   dataset = records.open_dataset(directory)
   return dataset.read(range(len(dataset)))
@@ -160,7 +165,6 @@ def test_a_kill_at_any_instant_is_made_good(job, tmp_path):
     'b.jsonl': jsonl(TEXTS * 20),
   }
   settings = {'block_bytes': 10_000, 'validation_fraction': 0.3}
-  start = time.perf_counter()
   (tmp_path / 'one.job').write_bytes(
     pickle.dumps(job(corpus, 'one', **settings))
   )
@@ -177,13 +181,17 @@ def test_a_kill_at_any_instant_is_made_good(job, tmp_path):
     )
 
   assert begin('one').wait() == 0
-  whole = time.perf_counter() - start
   many = job(corpus, 'many', **settings)
   (tmp_path / 'many.job').write_bytes(pickle.dumps(many))
-  one, instants, finished = everything(tmp_path / 'one'), random.Random(0), 0
-  for _ in range(KILLS):
+  one, instants = everything(tmp_path / 'one'), random.Random(0)
+  kills = finished = 0
+  while kills < KILLS:
     process = begin('many')
-    time.sleep(instants.uniform(0.2 * whole, 0.7 * whole))
+    goal = done(many.work) + instants.randrange(12)
+    while process.poll() is None and done(many.work) < goal:
+      time.sleep(0.001)
+    time.sleep(instants.uniform(0, 0.03))
+    kills += process.poll() is None
     process.kill()
     process.wait()
     if many.output.exists():
@@ -191,6 +199,7 @@ def test_a_kill_at_any_instant_is_made_good(job, tmp_path):
       assert everything(tmp_path / 'many') == one
       many.output.rmtree()
       many.work.rmtree(missing_ok=True)
+  assert finished < KILLS
   process = begin('many')
   assert process.wait() == 0, process.stdout.read()
   assert everything(tmp_path / 'many') == one
@@ -199,7 +208,6 @@ def test_a_kill_at_any_instant_is_made_good(job, tmp_path):
   assert begin('many').wait() != 0
   left = {'many.job', 'one.job', 'many', 'one', *corpus}
   assert {p.name for p in tmp_path.iterdir()} == left
-  assert finished < KILLS
 
 
 def test_workers_end_with_a_parent_that_is_killed(tmp_path):

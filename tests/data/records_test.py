@@ -1,5 +1,6 @@
 """Every token is predicted once, and whatever is damaged is named."""
 
+import array
 import hashlib
 import json
 import os
@@ -35,7 +36,7 @@ class Bytes:
     del data, name
 
   def encode(self, content):
-    return list(content.encode())
+    return array.array('I', list(content.encode()))
 
   def save(self, directory):
     path = epath.Path(directory) / 'bytes.txt'
@@ -177,7 +178,9 @@ def test_seq_len_is_checked(write, tmp_path):
 def test_ids_that_are_no_text_are_refused(write, tmp_path, bad_id, message):
   class Bad(Bytes):
     def encode(self, content):
-      return [bad_id] if content == 'bad' else super().encode(content)
+      if content == 'bad':
+        return array.array('I', [bad_id])
+      return super().encode(content)
 
   with pytest.raises(errors.DataError, match=message):
     write(tmp_path / 'd', ['good', 'bad'], tokenizer=Bad)
