@@ -58,7 +58,6 @@ def make(model: nn.Module, mesh: jax.sharding.Mesh) -> Scorer:
 
 def to_mesh(batch: arrays.Batch, mesh: jax.sharding.Mesh) -> arrays.Batch:
   """This process's rows as its share of the global batch."""
-  sharding_ = sharding.batch_sharding(mesh)
-  return jax.tree.map(
-    lambda x: jax.make_array_from_process_local_data(sharding_, x), batch
+  return jax.make_array_from_process_local_data(
+    sharding.batch_sharding(mesh), batch
   )
