@@ -103,7 +103,7 @@ def job_of_flags() -> prepare.Job:
   if output is None or spec is None:
     raise errors.ConfigError('give --output=... and --tokenizer=...')
   inputs = files.expand(text_flags.INPUT.value)
-  tokenizer = tokenizers.load(spec)
+  tokenizer = tokenizers.load_once(spec)
   lost = tokenizers.lossless_problem(tokenizer)
   if lost and not text_flags.ALLOW_LOSSY.value:
     raise errors.DataError(

@@ -265,7 +265,7 @@ def _make_unit(
   max_bad_records: int,
 ) -> None:
   """Writes one unit: `unit.json`, and ids and hashes of each side."""
-  tokenizer = load_tokenizer(job.tokenizer, job.tokenizer_sha256)
+  tokenizer = load_tokenizer(job)
   unit = Unit()
   sides: dict[str, Side] = {}
   ids: dict[str, array.array] = {}
@@ -296,8 +296,8 @@ def _make_unit(
   with outputs.durable(path) as temporary:
     temporary.mkdir()
     for i, side in enumerate(unit.sides):
-      (temporary / f'{i}.ids').write_bytes(_little(ids[side.dataset]))
-      (temporary / f'{i}.hashes').write_bytes(_little(hashes[side.dataset]))
+      _little(ids[side.dataset]).tofile(temporary / f'{i}.ids')
+      _little(hashes[side.dataset]).tofile(temporary / f'{i}.hashes')
     (temporary / 'unit.json').write_text(json.dumps(dataclasses.asdict(unit)))
 
 
@@ -343,18 +343,20 @@ def _encode(
   return ids
 
 
-def _little(values: array.array) -> bytes:
-  """The values as little-endian bytes."""
+def _little(values: array.array) -> np.ndarray:
+  """The values, little-endian."""
   native = np.frombuffer(values, values.typecode)
-  return native.astype(native.dtype.newbyteorder('<'), copy=False).tobytes()
+  return native.astype(native.dtype.newbyteorder('<'), copy=False)
 
 
-@functools.lru_cache(maxsize=2)
-def load_tokenizer(spec: str, sha256: str) -> tokenizers.Tokenizer:
+def load_tokenizer(job: Job) -> tokenizers.Tokenizer:
   """The tokenizer of a job, loaded once in a process."""
-  tokenizer = tokenizers.load(spec)
-  if tokenizer.sha256 != sha256:
-    raise errors.DataError(f'tokenizer={spec!r} has changed; start again')
+  tokenizer = tokenizers.load_once(job.tokenizer)
+  if tokenizer.sha256 != job.tokenizer_sha256:
+    raise errors.DataError(
+      f'tokenizer={job.tokenizer!r} has changed since the job began; restore '
+      f'the file of sha256 {job.tokenizer_sha256[:12]}'
+    )
   return tokenizer
 
 
@@ -456,7 +458,7 @@ def write(job: Job, task: ShardTask) -> None:
     return
   directory.mkdir(parents=True, exist_ok=True)
   facts.parent.mkdir(parents=True, exist_ok=True)
-  tokenizer = load_tokenizer(job.tokenizer, job.tokenizer_sha256)
+  tokenizer = load_tokenizer(job)
   source = stream.Stream(task.paths, task.tokens, tokenizer.eos_id)
   sequences = source.sequences(job.seq_len)
   indices = np.arange(
@@ -546,7 +548,7 @@ def _describe(
     np.concatenate([np.fromfile(f'{path}.hashes', '<u8') for path, _ in sides])
   )
   np.save(directory / records.HASHES_FILE, hashes)
-  model = load_tokenizer(job.tokenizer, job.tokenizer_sha256)
+  model = load_tokenizer(job)
   tokenizer = manifest_lib.Tokenizer(
     kind=model.kind,
     sha256=model.sha256,

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
+import functools
 from typing import Protocol
 
 from etils import epath
@@ -147,6 +148,9 @@ def load(spec: str) -> Tokenizer:
       'with `leviathan tokenizer`'
     )
   return KINDS[kind](path.read_bytes(), str(path))
+
+
+load_once = functools.lru_cache(maxsize=2)(load)  # Large ones take a second.
 
 
 def lossless_problem(tokenizer: Tokenizer) -> str | None:

@@ -51,7 +51,7 @@ def write(make_dataset, monkeypatch, tmp_path):
   def written(directory, texts, *, tokenizer=Bytes, shard_bytes=1 << 26, **kw):
     monkeypatch.setitem(tokenizers.KINDS, 'bytes', tokenizer)
     monkeypatch.setattr(prepare, '_SHARD_BYTES', shard_bytes)
-    prepare.load_tokenizer.cache_clear()
+    tokenizers.load_once.cache_clear()
     (tmp_path / 'model').touch()
     try:
       return make_dataset(
