@@ -49,6 +49,14 @@ def test_shares_are_exact_and_each_dataset_goes_through_its_epochs(datasets):
       np.testing.assert_array_equal(np.sort(epoch), np.arange(len(dataset)))
 
 
+def test_each_seed_deals_the_datasets_in_an_order_of_its_own(datasets):
+  mixed = mixture.Mixture(datasets, (0.5, 0.3, 0.2))
+  one, other = (
+    whose(datasets, mixed.read(np.arange(100), seed))[0] for seed in (0, 1)
+  )
+  assert (one != other).any()
+
+
 def test_without_weights_shares_are_as_the_sizes(datasets):
   sizes = np.array(list(map(len, datasets)))
   mixed = mixture.Mixture(datasets)

@@ -70,6 +70,7 @@ def test_positions_may_be_asked_for_in_any_order(stored_first):
     ((0.7, 0.2, 0.1), (7000, 2000, 1000)),
     # A third each: the one left over goes to the first of the largest rests.
     ((5.0, 5.0, 5.0), (3334, 3333, 3333)),
+    ((1.0, 2.0), (3333, 6667)),
     ((1.0, 1e-9), (10_000, 0)),
   ],
 )
