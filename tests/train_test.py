@@ -193,11 +193,12 @@ def test_a_run_goes_on_with_another_batch_size_without_repeat_or_gap(
 ):
   budget = {'optimizer__horizon': 8}
   run_all(tiny.config(train__steps=3, **budget), tmp_path / 'run')
-  rows, _ = run_all(
+  run_all(
     tiny.config(train__steps=5, data__batch_size=16, **budget), tmp_path / 'run'
   )
+  rows, _ = run_all(tiny.config(train__steps=6, **budget), tmp_path / 'run')
   steps = [row for row in rows if row['split'] == 'train']
-  ends = [8, 16, 24, 40, 56]  # Sequences.
+  ends = [8, 16, 24, 40, 56, 64]  # Sequences.
   assert [row['tokens'] for row in steps] == [32 * end for end in ends]
   mixed = experiment.open_training(tiny.config())
   for row, begin, end in zip(steps, [0, *ends], ends, strict=False):
