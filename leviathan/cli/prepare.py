@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 import re
+import sys
 import threading
 
 from absl import flags
@@ -40,10 +41,11 @@ _SPLIT_BY = flags.DEFINE_string(
   'split_by',
   '',
   'Key by whose value the documents are split into one dataset each, as '
-  'meta.pile_set_name; the value names the directory.',
+  'meta.pile_set_name; the value names the directory, with odd characters '
+  'written as in a URL.',
 )
 _SHUFFLE_SEED = flags.DEFINE_integer(
-  'shuffle_seed', 0, 'Of the order that rows are stored in.'
+  'shuffle_seed', 0, 'Of the order that rows are stored in.', lower_bound=0
 )
 _SHUFFLE = flags.DEFINE_bool(
   'shuffle', True, 'Store the rows shuffled; else in the order of the inputs.'
@@ -61,9 +63,6 @@ _MAX_BAD_RECORDS = flags.DEFINE_integer(
   'manifests and listed in OUTPUT/bad_records.jsonl.',
   lower_bound=0,
 )
-_MAX_RECORD_BYTES = flags.DEFINE_integer(
-  'max_record_bytes', text.MAX_RECORD_BYTES, 'A longer record is a bad one.'
-)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -80,10 +79,13 @@ def main(argv: Sequence[str]) -> None:
       f'shard {part} is done; when all are, run the command without --shard'
     )
     return
+  if done := prepare.progress(job):
+    print(f'going on: about {done / 1e6:,.0f} MB are done', file=sys.stderr)
   with _progress(job):
     manifests = prepare.run(job, workers, most)
   for path, manifest in manifests.items():
     print(_line(path, manifest))
+  print(_totals(next(iter(manifests.values()))))
   if job.validation_fraction:
     held_out = job.output / 'validation'
     validation = [p for p in manifests if held_out in (p, *p.parents)]
@@ -102,16 +104,21 @@ def job_of_flags() -> prepare.Job:
   output, spec = text_flags.OUTPUT.value, text_flags.TOKENIZER.value
   if output is None or spec is None:
     raise errors.ConfigError('give --output=... and --tokenizer=...')
+  if '://' in output:
+    raise errors.ConfigError(
+      f'--output={output} is in a bucket, where shards cannot be written; give '
+      'a directory on a disk or a mount'
+    )
   inputs = files.expand(text_flags.INPUT.value)
   tokenizer = tokenizers.load_once(spec)
   lost = tokenizers.lossless_problem(tokenizer)
   if lost and not text_flags.ALLOW_LOSSY.value:
     raise errors.DataError(
-      f'tokenizer={spec!r} is lossy: {lost}; `leviathan tokenizer` trains one '
-      'that loses nothing, --allow_lossy takes this one'
+      f'tokenizer={spec!r} is lossy: {lost}; `leviathan tokenizer --check` '
+      'measures how much of your text that is, --allow_lossy takes it'
     )
   return prepare.Job(
-    output=epath.Path(output).expanduser(),
+    output=epath.Path(output).expanduser().absolute(),
     inputs=tuple(
       manifest_lib.Input(name=name, bytes=files.size(name)) for name in inputs
     ),
@@ -120,7 +127,7 @@ def job_of_flags() -> prepare.Job:
     format=text.Format(
       text_key=text_flags.TEXT_KEY.value,
       split_by=_SPLIT_BY.value,
-      max_record_bytes=_MAX_RECORD_BYTES.value,
+      max_record_bytes=text_flags.MAX_RECORD_BYTES.value,
     ),
     seq_len=_SEQ_LEN.value,
     validation_fraction=_VALIDATION_FRACTION.value,
@@ -164,10 +171,19 @@ def _progress(job: prepare.Job) -> Iterator[None]:
 
 def _line(path: epath.Path, manifest: manifest_lib.Manifest) -> str:
   """What is in a dataset."""
-  skipped = ', '.join(f'{n:,} {why}' for why, n in manifest.skipped.items())
   return (
     f'{manifest.sequences:,} sequences, {manifest.tokens:,} tokens, '
     f'{manifest.bytes / manifest.tokens:.2f} bytes per token, '
-    f'{manifest.documents:,} documents ({manifest.duplicates:,} duplicates), '
-    f'skipped {skipped or 0}: {path}'
+    f'{manifest.documents:,} documents ({manifest.duplicates:,} duplicates): '
+    f'{path}'
+  )
+
+
+def _totals(manifest: manifest_lib.Manifest) -> str:
+  """What became of the records of all inputs; any manifest of a job says it."""
+  skipped = ', '.join(f'{n:,} {why}' for why, n in manifest.skipped.items())
+  documents = manifest.documents + manifest.elsewhere
+  return (
+    f'{manifest.records:,} records: {documents:,} documents, '
+    f'skipped {skipped or 0}'
   )

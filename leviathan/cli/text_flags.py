@@ -2,11 +2,19 @@
 
 from absl import flags
 
+from leviathan.data import text
+
 INPUT = flags.DEFINE_string(
   'input', None, 'Files or globs, joined by commas.', required=True
 )
 OUTPUT = flags.DEFINE_string('output', None, 'Directory to make.')
 TEXT_KEY = flags.DEFINE_string('text_key', 'text', 'Key of the text in JSON.')
+MAX_RECORD_BYTES = flags.DEFINE_integer(
+  'max_record_bytes',
+  text.MAX_RECORD_BYTES,
+  'A longer record is a bad one.',
+  lower_bound=1,
+)
 TOKENIZER = flags.DEFINE_string(
   'tokenizer',
   None,

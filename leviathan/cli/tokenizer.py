@@ -135,7 +135,7 @@ def _share(part: int, whole: int, unit: str) -> str:
 def _read(pattern: str, text_key: str) -> Iterator[text.Document]:
   """The documents of all files of `pattern`."""
   for path in files.expand(pattern):
-    yield from text.documents(path, text_key)
+    yield from text.documents(path, text_key, text_flags.MAX_RECORD_BYTES.value)
 
 
 def _refuse(*others: flags.FlagHolder) -> None:

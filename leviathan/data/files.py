@@ -70,18 +70,15 @@ def chunks(path: str) -> Iterator[bytes]:
   Raises:
     DataError: a compressed file is cut short or damaged, or cannot be read.
   """
-  read = 0
   system, name = _system(path)
   try:
     with system.open(name, 'rb') as file:
       stream = _decompressed(path, file)
       while chunk := stream.read(_CHUNK):
-        read += len(chunk)
         yield chunk
   except (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError) as e:
     raise errors.DataError(
-      f'{path} is truncated or damaged after {read:,} bytes of text ({e}); '
-      'fetch it again'
+      f'{path} is truncated or damaged ({e}); fetch it again, or leave it out'
     ) from e
   except OSError as e:
     raise errors.DataError(f'{path} cannot be read ({e})') from e
@@ -117,8 +114,7 @@ def _glob(pattern: str) -> list[str]:
   if system.isfile(name):
     found = [name]
   else:
-    entries = system.glob(name, detail=True)
-    found = [n for n, entry in entries.items() if entry['type'] == 'file']
+    found = [n for n in system.glob(name) if system.isfile(n)]
     found = [n for n in found if _hidden(n) <= _hidden(name)]
   if not found:
     raise errors.DataError(

@@ -40,7 +40,7 @@ class Mixture:
     self.weights = tuple(weights) or tuple(map(float, map(len, datasets)))
     self.seq_len = datasets[0].manifest.seq_len
     self.sequences = sum(map(len, datasets))
-    _check_weights(self.weights, self.datasets)
+    _check_weights(weights, self.weights, self.datasets)
     for dataset in datasets:
       _check_alike(datasets[0], dataset)
     prints = [dataset.manifest.fingerprint for dataset in datasets]
@@ -94,7 +94,9 @@ class Mixture:
 
 
 def _check_weights(
-  weights: tuple[float, ...], datasets: tuple[records.Dataset, ...]
+  given: Sequence[float],
+  weights: tuple[float, ...],
+  datasets: tuple[records.Dataset, ...],
 ) -> None:
   """Raises ConfigError unless there is a usable weight for each dataset."""
   if len(weights) != len(datasets):
@@ -109,9 +111,10 @@ def _check_weights(
     )
   for share, dataset in zip(order.quotas(weights), datasets, strict=True):
     if not share:
+      cause = f'config.data.weights={given}' if given else "the datasets' sizes"
       raise errors.ConfigError(
-        f'config.data.weights={weights} leave {dataset.directory} less than '
-        f'one row of {order.PERIOD}; give it more, or leave it out'
+        f'{cause} leave {dataset.directory} less than one row of '
+        f'{order.PERIOD}; give it more by config.data.weights, or leave it out'
       )
 
 

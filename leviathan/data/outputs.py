@@ -41,14 +41,13 @@ def durable(path: epath.Path) -> Iterator[epath.Path]:
   _remove(temporary)
   try:
     yield temporary
-    for part in [*temporary.iterdir()] if temporary.is_dir() else [temporary]:
-      _sync(part)
+    sync(temporary)
     try:
       os.replace(temporary, path)
     except OSError:
       if not path.is_dir():  # Else another process was faster.
         raise
-    _sync(path.parent)
+    sync(path.parent, deep=False)
   finally:
     _remove(temporary)
 
@@ -72,8 +71,11 @@ def _remove(path: epath.Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _sync(path: epath.Path) -> None:
-  """Waits until a file or the names in a directory are on the disk."""
+def sync(path: epath.Path, deep: bool = True) -> None:
+  """Waits until a file or directory is on the disk, with all below if deep."""
+  if deep and path.is_dir():
+    for child in path.iterdir():
+      sync(child)
   descriptor = os.open(path, os.O_RDONLY)
   try:
     os.fsync(descriptor)

@@ -12,13 +12,18 @@ workers nor how the work was shared out changes a byte of the result.
 """
 
 import array
+import collections
 from collections.abc import Iterator
 from collections.abc import Sequence
+import contextlib
 import dataclasses
+import fcntl
 import functools
 import hashlib
+import itertools
 import json
 from typing import Any
+from typing import NamedTuple
 import urllib.parse
 
 from etils import epath
@@ -78,6 +83,10 @@ class Job:
     if not 0 <= self.validation_fraction < 1:
       raise errors.ConfigError(
         f'validation_fraction={self.validation_fraction}; give one in [0, 1)'
+      )
+    if self.shuffle_seed is not None and not 0 <= self.shuffle_seed < 2**64:
+      raise errors.ConfigError(
+        f'shuffle_seed={self.shuffle_seed}; give one from 0 to 2**64 - 1'
       )
     if self.format.max_record_bytes < 1:
       raise errors.ConfigError(
@@ -147,16 +156,17 @@ def run(
 ) -> dict[epath.Path, manifest_lib.Manifest]:
   """All stages on this machine; see there."""
   start(job)
-  try:
-    run_tokenize(job, workers_, max_bad_records)
-    units = read_units(job, max_bad_records)
-  except errors.UserError:
-    if not progress(job):
-      clear(job)  # Nothing is lost, and the mended input is another job.
-    raise
-  todo = [(job, task) for task in shard_tasks(job, units)]
-  workers.run(write, todo, workers_)
-  return finish(job, units)
+  with _alone(job):
+    try:
+      run_tokenize(job, workers_, max_bad_records)
+      units = read_units(job, max_bad_records)
+    except errors.UserError:
+      if not progress(job):
+        clear(job)  # Nothing is lost, and the mended input is another job.
+      raise
+    todo = [(job, task) for task in shard_tasks(job, units)]
+    workers.run(write, todo, workers_)
+    return finish(job, units)
 
 
 def run_tokenize(
@@ -179,13 +189,13 @@ def start(job: Job) -> None:
   Raises:
     DataError: the output exists, or WORK is another job's.
   """
-  if job.work.is_dir() and _is_there(job.output):
+  if _is_finished(job):
     clear(job)  # Killed when all but this was done.
   outputs.check_free(job.output)
   file = job.work / 'job.json'
+  (job.work / 'units').mkdir(parents=True, exist_ok=True)
+  (job.work / 'groups').mkdir(exist_ok=True)
   if not file.exists():
-    (job.work / 'units').mkdir(parents=True, exist_ok=True)
-    (job.work / 'groups').mkdir(exist_ok=True)
     with outputs.durable(file) as temporary:
       temporary.write_text(json.dumps(job.identity()))
   theirs, ours = json.loads(file.read_text()), job.identity()
@@ -193,14 +203,39 @@ def start(job: Job) -> None:
     config_lib.flatten(theirs, ''), config_lib.flatten(ours, '')
   )
   for field, (old, new) in changed.items():
+    if isinstance(old, list):  # Of files: the first that is not the same.
+      old, new = next(
+        pair for pair in itertools.zip_longest(old, new) if pair[0] != pair[1]
+      )
     raise errors.DataError(
       f'{job.work} holds the unfinished work of another job ({field[1:]}: '
       f'{old} there, {new} here); give the same flags to go on, or remove it'
     )
 
 
-def _is_there(directory: epath.Path) -> bool:
-  return directory.is_dir() and any(directory.iterdir())
+def _is_finished(job: Job) -> bool:
+  """Whether the output has been moved out of WORK to its name."""
+  moved = (job.work / 'shards').exists() and not (job.work / 'output').exists()
+  return moved and job.output.is_dir() and any(job.output.iterdir())
+
+
+@contextlib.contextmanager
+def _alone(job: Job) -> Iterator[None]:
+  """Keeps a second process of this kind out of WORK.
+
+  Raises:
+    DataError: one is at work there.
+  """
+  with open(job.work / 'lock', 'w') as file:
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as e:
+      raise errors.DataError(
+        f'{job.work}: another process is at work there; wait for its end'
+      ) from e
+    except OSError:
+      pass  # A disk without locks.
+    yield
 
 
 def tasks(job: Job, workers: int) -> list[Task]:
@@ -247,11 +282,11 @@ def tokenize(job: Job, task: Task, max_bad_records: int) -> None:
 
 def progress(job: Job) -> int:
   """About how many bytes of text the units so far hold."""
-  units = job.work / 'units'
-  if not units.exists():
+  try:
+    names = [path.name for path in (job.work / 'units').iterdir()]
+  except FileNotFoundError:  # Not begun, or over.
     return 0
-  done = [path for path in units.iterdir() if not path.name.startswith('.')]
-  return len(done) * job.block_bytes
+  return sum(not name.startswith('.') for name in names) * job.block_bytes
 
 
 def _unit(job: Job, group: int, block: int) -> epath.Path:
@@ -270,34 +305,39 @@ def _make_unit(
   sides: dict[str, Side] = {}
   ids: dict[str, array.array] = {}
   hashes: dict[str, array.array] = {}
-  for document in documents:
+  for record in documents:
     unit.records += 1
-    if isinstance(document, text.BadRecord):
-      unit.skip(document.reason)
-      unit.bad.append(dataclasses.asdict(document))
-      if len(unit.bad) > max_bad_records:
-        raise _too_many(document, max_bad_records)
-    elif not document.text:
-      unit.skip('empty_text')
-    else:
-      content = document.text.encode()
-      digest = int.from_bytes(hashlib.sha256(content).digest()[:8], 'big')
-      name = _dataset(job, document.subset, digest)
-      if name not in sides:
-        sides[name] = Side(dataset=name)
-        ids[name], hashes[name] = array.array('I'), array.array('Q')
-      new = _encode(tokenizer, document)
-      ids[name].extend(new)
-      hashes[name].append(digest)
-      sides[name].documents += 1
-      sides[name].bytes += len(content)
-      sides[name].tokens += len(new)
+    if isinstance(record, text.Document):
+      if not record.text:
+        unit.skip('empty_text')
+        continue
+      new = _encode(tokenizer, record)
+      if isinstance(new, array.array):
+        content = record.text.encode()
+        digest = int.from_bytes(hashlib.sha256(content).digest()[:8], 'big')
+        name = _dataset(job, record.subset, digest)
+        if name not in sides:
+          sides[name] = Side(dataset=name)
+          ids[name], hashes[name] = array.array('I'), array.array('Q')
+        ids[name].extend(new)
+        hashes[name].append(digest)
+        sides[name].documents += 1
+        sides[name].bytes += len(content)
+        sides[name].tokens += len(new)
+        continue
+      record = new
+    unit.skip(record.reason)
+    unit.bad.append(dataclasses.asdict(record))
+    if len(unit.bad) > max_bad_records:
+      raise _too_many(record, max_bad_records)
   unit.sides = [sides[name] for name in sorted(sides)]
   with outputs.durable(path) as temporary:
     temporary.mkdir()
-    for i, side in enumerate(unit.sides):
-      _little(ids[side.dataset]).tofile(temporary / f'{i}.ids')
-      _little(hashes[side.dataset]).tofile(temporary / f'{i}.hashes')
+    # One file of all sides, one after another: there may be many.
+    for name, values in (('ids', ids), ('hashes', hashes)):
+      with open(temporary / name, 'wb') as file:
+        for side in unit.sides:
+          file.write(_little(values[side.dataset]).data)
     (temporary / 'unit.json').write_text(json.dumps(dataclasses.asdict(unit)))
 
 
@@ -317,16 +357,27 @@ def _dataset(job: Job, subset: str, digest: int) -> str:
     parts.append('validation' if held_out else 'train')
   if job.format.split_by:
     # As people know it, but for what a directory's name cannot hold.
-    name = urllib.parse.quote(subset, safe=' ()&,+')
-    parts.append(name.replace('.', '%2E', 1) if name[0] == '.' else name)
+    # Commas separate the datasets of a config.
+    name = urllib.parse.quote(subset, safe=' ()&')
+    if name.startswith('.') or name == BAD_RECORDS_FILE:
+      name = name.replace('.', '%2E', 1)
+    parts.append(name)
   return '/'.join(parts)
 
 
 def _encode(
   tokenizer: tokenizers.Tokenizer, document: text.Document
-) -> array.array:
-  """The ids of a document and an EOS."""
-  ids = tokenizer.encode(document.text)
+) -> array.array | text.BadRecord:
+  """The ids of a document and an EOS, or why there are none."""
+  try:
+    ids = tokenizer.encode(document.text)
+  except errors.DataError as e:
+    return text.BadRecord(
+      reason='not_tokenizable',
+      message=f'cannot be tokenized: {e}',
+      path=document.path,
+      line=document.line,
+    )
   found = np.frombuffer(ids, np.uint32)
   if (found == tokenizer.eos_id).any():
     raise errors.DataError(
@@ -360,6 +411,15 @@ def load_tokenizer(job: Job) -> tokenizers.Tokenizer:
   return tokenizer
 
 
+class Place(NamedTuple):
+  """A side, and how many tokens and documents of its unit come before it."""
+
+  path: epath.Path
+  tokens: int
+  documents: int
+  side: Side
+
+
 @dataclasses.dataclass(frozen=True)
 class Units:
   """All units of a finished first stage, in the order of the inputs."""
@@ -372,17 +432,25 @@ class Units:
     """The datasets there will be."""
     return sorted({side.dataset for u in self.units for side in u.sides})
 
-  def sides(self, dataset: str) -> list[tuple[epath.Path, Side]]:
-    """Of each unit that has any of a dataset, what it has.
+  @functools.cached_property
+  def skipped(self) -> dict[str, int]:
+    """Records that are no document, counted by reason."""
+    total = collections.Counter()
+    for unit in self.units:
+      total.update(unit.skipped)
+    return dict(sorted(total.items()))
 
-    The path lacks the suffix, `.ids` or `.hashes`.
-    """
-    return [
-      (path / str(i), side)
-      for path, unit in zip(self.paths, self.units, strict=True)
-      for i, side in enumerate(unit.sides)
-      if side.dataset == dataset
-    ]
+  def sides(self, dataset: str) -> list[Place]:
+    """Of each unit that has any of a dataset, what it has, and where."""
+    found = []
+    for path, unit in zip(self.paths, self.units, strict=True):
+      tokens = documents = 0
+      for side in unit.sides:
+        if side.dataset == dataset:
+          found.append(Place(path, tokens, documents, side))
+        tokens += side.tokens
+        documents += side.documents
+    return found
 
 
 def read_units(job: Job, max_bad_records: int) -> Units:
@@ -417,13 +485,12 @@ def _read_unit(path: epath.Path) -> Unit:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardTask:
-  """Shard `index` of `count` of a dataset, made from some files of ids."""
+  """Shard `index` of `count` of a dataset, made from some units."""
 
   dataset: str
   index: int
   count: int
-  paths: tuple[str, ...]
-  tokens: tuple[int, ...]
+  parts: tuple[stream.Part, ...]
 
   @property
   def name(self) -> str:
@@ -435,16 +502,15 @@ def shard_tasks(job: Job, units: Units) -> list[ShardTask]:
   """The work of the second stage."""
   found = []
   for dataset in units.datasets:
-    sides = units.sides(dataset)
-    tokens = tuple(side.tokens for _, side in sides)
-    paths = tuple(f'{path}.ids' for path, _ in sides)
-    rows = -(-sum(tokens) // job.seq_len)
+    parts = tuple(
+      stream.Part(str(place.path / 'ids'), place.tokens, place.side.tokens)
+      for place in units.sides(dataset)
+    )
+    rows = -(-sum(part.tokens for part in parts) // job.seq_len)
     size = rows * (job.seq_len + 1) * records.ID.itemsize
     count = min(rows, _SHARDS, -(-size // _SHARD_BYTES))
     found += [
-      ShardTask(
-        dataset=dataset, index=i, count=count, paths=paths, tokens=tokens
-      )
+      ShardTask(dataset=dataset, index=i, count=count, parts=parts)
       for i in range(count)
     ]
   return found
@@ -454,12 +520,12 @@ def write(job: Job, task: ShardTask) -> None:
   """Writes a shard, and beside the output its counts, unless it is there."""
   directory = job.work / 'output' / task.dataset
   facts = _facts(job, task)
-  if facts.exists():
+  if facts.exists() and (directory / task.name).exists():
     return
   directory.mkdir(parents=True, exist_ok=True)
   facts.parent.mkdir(parents=True, exist_ok=True)
   tokenizer = load_tokenizer(job)
-  source = stream.Stream(task.paths, task.tokens, tokenizer.eos_id)
+  source = stream.Stream(task.parts, tokenizer.eos_id)
   sequences = source.sequences(job.seq_len)
   indices = np.arange(
     task.index * sequences // task.count,
@@ -502,11 +568,12 @@ def finish(job: Job, units: Units) -> dict[epath.Path, manifest_lib.Manifest]:
   wanted = ('train', 'validation') if job.validation_fraction else ('',)
   for side in wanted:
     if not any(name.startswith(side) for name in units.datasets):
-      skipped = sum(sum(unit.skipped.values()) for unit in units.units)
+      skipped = sum(units.skipped.values())
       clear(job)
       raise errors.DataError(
         f'dataset {job.output / side} would have 0 tokens ({skipped} records '
-        'skipped); give more text or another --validation_fraction'
+        'skipped); give more text'
+        f'{side and " or another --validation_fraction"}'
       )
   tasks_ = shard_tasks(job, units)
   manifests = {
@@ -519,9 +586,12 @@ def finish(job: Job, units: Units) -> dict[epath.Path, manifest_lib.Manifest]:
   if bad:
     lines = ''.join(json.dumps(row, ensure_ascii=False) + '\n' for row in bad)
     (job.work / 'output' / BAD_RECORDS_FILE).write_text(lines)
+  outputs.sync(job.work / 'output')
+  outputs.check_free(job.output)
   if job.output.exists():
-    job.output.rmdir()  # Only an empty one: rmdir refuses anything else.
+    job.output.rmdir()
   (job.work / 'output').rename(job.output)
+  outputs.sync(job.output.parent, deep=False)
   clear(job)
   return manifests
 
@@ -533,6 +603,29 @@ def clear(job: Job) -> None:
   job.work.rmtree(missing_ok=True)
 
 
+def _copy_tokenizer(job: Job, directory: epath.Path) -> manifest_lib.Tokenizer:
+  """Saves the tokenizer in a dataset; returns the entry of its manifest."""
+  tokenizer = load_tokenizer(job)
+  return manifest_lib.Tokenizer(
+    kind=tokenizer.kind,
+    sha256=tokenizer.sha256,
+    vocab_size=tokenizer.vocab_size,
+    eos_id=tokenizer.eos_id,
+    file=tokenizer.save(directory).name,
+  )
+
+
+def _hashes(place: Place) -> np.ndarray:
+  """The hashes of a side's documents."""
+  kind = np.dtype('<u8')
+  return np.fromfile(
+    place.path / 'hashes',
+    kind,
+    count=place.side.documents,
+    offset=place.documents * kind.itemsize,
+  )
+
+
 def _describe(
   job: Job, units: Units, dataset: str, shards: Sequence[ShardTask]
 ) -> manifest_lib.Manifest:
@@ -540,22 +633,13 @@ def _describe(
   directory = job.work / 'output' / dataset
   for path in directory.glob('.*'):
     path.unlink()  # Of processes that were killed.
-  sides = units.sides(dataset)
+  places = units.sides(dataset)
   facts = [np.load(_facts(job, task)) for task in shards]
   counts_V = np.sum([fact['counts'] for fact in facts], axis=0)
   np.save(directory / records.COUNTS_FILE, counts_V)
-  hashes = np.sort(
-    np.concatenate([np.fromfile(f'{path}.hashes', '<u8') for path, _ in sides])
-  )
+  hashes = np.sort(np.concatenate(list(map(_hashes, places))))
   np.save(directory / records.HASHES_FILE, hashes)
-  model = load_tokenizer(job)
-  tokenizer = manifest_lib.Tokenizer(
-    kind=model.kind,
-    sha256=model.sha256,
-    vocab_size=model.vocab_size,
-    eos_id=model.eos_id,
-    file=model.save(directory).name,
-  )
+  tokenizer = _copy_tokenizer(job, directory)
   shards_ = tuple(
     manifest_lib.Shard(
       name=task.name,
@@ -564,11 +648,7 @@ def _describe(
     )
     for task, fact in zip(shards, facts, strict=True)
   )
-  documents = sum(side.documents for _, side in sides)
-  skipped: dict[str, int] = {}
-  for unit in units.units:
-    for reason, n in unit.skipped.items():
-      skipped[reason] = skipped.get(reason, 0) + n
+  documents = sum(place.side.documents for place in places)
   everywhere = sum(s.documents for unit in units.units for s in unit.sides)
   manifest = manifest_lib.Manifest(
     format_version=manifest_lib.FORMAT_VERSION,
@@ -579,10 +659,10 @@ def _describe(
     tokens=int(counts_V.sum()),
     documents=documents,
     duplicates=int((hashes[1:] == hashes[:-1]).sum()),
-    bytes=sum(side.bytes for _, side in sides),
+    bytes=sum(place.side.bytes for place in places),
     records=sum(unit.records for unit in units.units),
     elsewhere=everywhere - documents,
-    skipped=dict(sorted(skipped.items())),
+    skipped=units.skipped,
     inputs=job.inputs,
     shards=shards_,
     fingerprint=manifest_lib.fingerprint(

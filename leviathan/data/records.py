@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import itertools
 import operator
 import os
+import resource
 from typing import Any
 
 from array_record.python import array_record_module  # pyright: ignore
@@ -53,6 +54,7 @@ class Dataset:
     """See open_dataset."""
     self.directory = epath.Path(directory).expanduser()
     self.manifest = _read_manifest(self.directory)
+    _allow_files()
     self._readers = [
       _open_shard(self.directory / shard.name, shard.sequences)
       for shard in self.manifest.shards
@@ -170,6 +172,13 @@ class Dataset:
         f'{path} has shape {array.shape}, not {(length,)}; restore the file'
       )
     return array
+
+
+def _allow_files() -> None:
+  """Lets this process open as many files as it may; each shard is one."""
+  soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+  if soft != hard:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _read_record(reader: Any, path: epath.Path, record: int) -> bytes:

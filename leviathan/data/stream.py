@@ -3,12 +3,21 @@
 from collections.abc import Iterator
 from collections.abc import Sequence
 import mmap
+from typing import NamedTuple
 
 import numpy as np
 
 from leviathan.data import records
 
 _BLOCK = 4096  # Rows that are gathered at once.
+
+
+class Part(NamedTuple):
+  """So many ids of a file, from the id number `begin` on."""
+
+  path: str
+  begin: int
+  tokens: int
 
 
 class Stream:
@@ -18,10 +27,10 @@ class Stream:
     length: tokens, the first EOS included.
   """
 
-  def __init__(self, paths: Sequence[str], tokens: Sequence[int], eos_id: int):
-    """From files of ids and the number of ids in each."""
-    self._paths, self._eos_id = paths, eos_id
-    self._ends = np.cumsum([1, *tokens], dtype=np.int64)
+  def __init__(self, parts: Sequence[Part], eos_id: int):
+    """From the parts, one after another."""
+    self._parts, self._eos_id = parts, eos_id
+    self._ends = np.cumsum([1, *(p.tokens for p in parts)], dtype=np.int64)
     self.length = int(self._ends[-1])
 
   def sequences(self, seq_len: int) -> int:
@@ -58,9 +67,11 @@ class Stream:
 
   def _ids(self, unit: int) -> np.ndarray:
     """All ids of a unit, read where they are touched."""
-    with open(self._paths[unit], 'rb') as file:
+    part = self._parts[unit]
+    with open(part.path, 'rb') as file:
       data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if hasattr(mmap, 'MADV_RANDOM'):
       # Else the system reads far more around each row than the row.
       data.madvise(mmap.MADV_RANDOM)
-    return np.frombuffer(data, records.ID)
+    offset = part.begin * records.ID.itemsize
+    return np.frombuffer(data, records.ID, part.tokens, offset)

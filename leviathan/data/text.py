@@ -26,6 +26,18 @@ from leviathan import errors
 from leviathan.data import files
 
 MAX_RECORD_BYTES = 64 << 20
+_SUBSET_BYTES = 80  # Thrice as long where each is escaped.
+_KEYS = 8  # So many are listed in a message.
+# What JSON calls the types that it is read into.
+_KINDS = {
+  type(None): 'null',
+  bool: 'true or false',
+  int: 'a number',
+  float: 'a number',
+  str: 'a string',
+  list: 'an array',
+  dict: 'an object',
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,7 +98,9 @@ class Format:
   max_record_bytes: int = MAX_RECORD_BYTES
 
 
-def documents(path: str, text_key: str) -> Iterator[Document]:
+def documents(
+  path: str, text_key: str, max_record_bytes: int = MAX_RECORD_BYTES
+) -> Iterator[Document]:
   """The documents of one file in order; memory holds one at a time.
 
   Raises:
@@ -94,7 +108,9 @@ def documents(path: str, text_key: str) -> Iterator[Document]:
   """
   path = str(path)
   files.check(path)
-  return _refusing(path, Format(text_key=text_key))
+  return _refusing(
+    path, Format(text_key=text_key, max_record_bytes=max_record_bytes)
+  )
 
 
 def _refusing(path: str, format_: Format) -> Iterator[Document]:
@@ -182,6 +198,7 @@ def _split(
   wanted: Callable[[int], bool],
 ) -> Generator[_Line, None, int]:
   """The lines of a file that begins at `offset`; returns that behind it."""
+  start = offset
   begin, line = offset, 1  # Of the record at hand.
   block, stop, mine = 0, 0, True
   parts, held = [], 0
@@ -211,6 +228,10 @@ def _split(
     offset += len(chunk)
   if held:
     yield _Line(block, path, line, b''.join(parts), held > limit)
+  if offset == start:
+    raise errors.DataError(
+      f'{path} holds 0 bytes when it is unpacked; remove it or write it again'
+    )
   return offset
 
 
@@ -261,6 +282,10 @@ def _decode(data: bytes) -> str:
 
 def _fields(line: str, format_: Format) -> tuple[str, str]:
   """The text and the subset of one JSON line."""
+  if line.startswith('\ufeff'):
+    raise _Refusal(
+      'not_json', 'begins with a byte order mark; remove these three bytes'
+    )
   try:
     record = json.loads(line)
   except (ValueError, RecursionError) as e:
@@ -270,19 +295,25 @@ def _fields(line: str, format_: Format) -> tuple[str, str]:
   if not isinstance(record, dict):
     raise _Refusal(
       'not_an_object',
-      f'is a JSON {type(record).__name__}; an object with the key '
+      f'is {_KINDS[type(record)]}; an object with the key '
       f'{format_.text_key!r} is wanted',
     )
   if format_.text_key not in record:
     raise _Refusal(
       'no_text',
       f'has no key {format_.text_key!r}, only '
-      f'{", ".join(map(repr, record)) or "none"}; give --text_key=KEY',
+      f'{", ".join(map(_brief, list(record)[:_KEYS])) or "none"}'
+      f'{", ..." if len(record) > _KEYS else ""}; give --text_key=KEY',
     )
   text = _string(record[format_.text_key], 'text', format_.text_key)
   if not format_.split_by:
     return text, ''
   return text, _subset(record, format_.split_by)
+
+
+def _brief(key: str) -> str:
+  """A key for a message, cut where it is long."""
+  return repr(key if len(key) <= 40 else key[:40] + '...')
 
 
 def _subset(record: dict[str, Any], split_by: str) -> str:
@@ -296,7 +327,14 @@ def _subset(record: dict[str, Any], split_by: str) -> str:
     value = value[key]
   if value == '':
     raise _Refusal('no_subset', f'has nothing under {split_by!r}; mend it')
-  return _string(value, 'subset', split_by)
+  subset = _string(value, 'subset', split_by)
+  if len(subset.encode()) > _SUBSET_BYTES:
+    raise _Refusal(
+      'subset_too_long',
+      f'has more than {_SUBSET_BYTES} bytes under {split_by!r}, too much for '
+      'the name of a directory; give another --split_by',
+    )
+  return subset
 
 
 def _string(value: Any, kind: str, key: str) -> str:
@@ -304,7 +342,7 @@ def _string(value: Any, kind: str, key: str) -> str:
   if not isinstance(value, str):
     raise _Refusal(
       f'{kind}_not_a_string',
-      f'has a {type(value).__name__} under {key!r}; a string is wanted',
+      f'has {_KINDS[type(value)]} under {key!r}; a string is wanted',
     )
   try:
     value.encode()

@@ -108,11 +108,6 @@ class Report:
     return self.bytes / self.tokens
 
   @property
-  def unknown_rate(self) -> float:
-    """Share of the tokens that stand for text of no token."""
-    return self.unknown_tokens / self.tokens
-
-  @property
   def lossless(self) -> bool:
     """Whether every document and every probe came back."""
     return self.lost is None and self.first_inexact is None

@@ -60,7 +60,7 @@ def read(workdir: str) -> Run:
     CheckpointError: there is no run, or it was not evaluated yet.
   """
   run = rundir.open_(workdir)
-  manifest, config = run.manifest(), run.config()
+  manifest = run.manifest()
   evaluations = run.path / 'eval'
   steps = []
   if evaluations.is_dir():
@@ -75,11 +75,12 @@ def read(workdir: str) -> Run:
     path.stem: json.loads(path.read_text())['datasets']
     for path in sorted(run.eval_dir(step).glob('*.json'))
   }
+  rows = metrics.read(run.metrics_file)
   return Run(
     label=manifest['arm'],
     parameters=parameters.count(manifest['parameters'], manifest['vocab_size']),
-    rows=metrics.read(run.metrics_file),
-    tokens=step * config['data']['batch_size'] * config['data']['seq_len'],
+    rows=rows,
+    tokens=max(row['tokens'] for row in rows if row['step'] <= step),
     results=results,
     dataset_fingerprint=manifest['dataset_fingerprint'],
   )

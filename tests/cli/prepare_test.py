@@ -92,7 +92,7 @@ def test_the_texts_come_back_from_the_rows(corpus, model, tmp_path, capsys):
     str(corpus / 'b.jsonl.gz'),
   ]
   said = capsys.readouterr().out
-  assert len(said.splitlines()) == 1
+  assert len(said.splitlines()) == 2
   for part in (
     f'{manifest.sequences} sequences',
     f'{manifest.tokens:,} tokens',
@@ -130,7 +130,7 @@ def test_a_bad_line_at_the_end_leaves_nothing(
   corpus, model, tmp_path, fraction
 ):
   (corpus / 'z.jsonl').write_bytes(jsonl(['good']) + b'{"text": 1}\n')
-  with pytest.raises(errors.DataError, match='z.jsonl:2 has a int'):
+  with pytest.raises(errors.DataError, match='z.jsonl:2 has a number'):
     run(corpus, model, tmp_path / 'out', validation_fraction=fraction)
   assert list(tmp_path.iterdir()) == [corpus]
 

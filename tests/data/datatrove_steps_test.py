@@ -158,7 +158,7 @@ def test_only_the_first_task_finishes_and_it_fills_holes(job, tmp_path):
 @pytest.mark.parametrize('workers', [1, 2])
 def test_a_bad_record_is_named(tiny, tmp_path, workers):
   job = job_of(tiny, tmp_path, last='{"text": 1}\n')
-  with pytest.raises(errors.DataError, match=r'2.jsonl:67 has a int'):
+  with pytest.raises(errors.DataError, match=r'2.jsonl:67 has a number'):
     run_all(job, tmp_path / 'logs', workers=workers)
   assert not job.output.exists()
 

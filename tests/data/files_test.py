@@ -92,3 +92,13 @@ def test_bytes_behind_the_last_frame_are_damage(tmp_path, suffix, pack, junk):
   path.write_bytes(pack(b'{}') + junk)
   with pytest.raises(errors.DataError, match='truncated or damaged'):
     list(files.chunks(str(path)))
+
+
+def test_links_are_followed(tmp_path):
+  (tmp_path / 'a.txt').write_text('a')
+  (tmp_path / 'b.txt').symlink_to('a.txt')
+  (tmp_path / 'gone.txt').symlink_to('nowhere')
+  assert [p[-5:] for p in files.expand(f'{tmp_path}/*.txt')] == [
+    'a.txt',
+    'b.txt',
+  ]

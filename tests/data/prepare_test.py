@@ -204,7 +204,7 @@ def test_a_kill_at_any_instant_is_made_good(job, tmp_path):
   assert process.wait() == 0, process.stdout.read()
   assert everything(tmp_path / 'many') == one
   # Killed after the output had its name, before the rest was cleared.
-  (many.work / 'units').mkdir(parents=True)
+  (many.work / 'shards').mkdir(parents=True)
   assert begin('many').wait() != 0
   left = {'many.job', 'one.job', 'many', 'one', *corpus}
   assert {p.name for p in tmp_path.iterdir()} == left
@@ -328,6 +328,7 @@ def test_the_unfinished_work_of_another_job_is_refused(job):
     ({'format': text.Format(text_key='t')}, 'text_key: text there, t here'),
     ({'tokenizer_sha256': 'a'}, 'tokenizer_sha256'),
     ({'shuffle_seed': None}, 'shuffle_seed: 0 there, None here'),
+    ({'inputs': one.inputs * 2}, r'inputs: None there, .*a.jsonl.* here'),
   ):
     with pytest.raises(errors.DataError, match=message):
       prepare.run(dataclasses.replace(one, **changes))
@@ -336,6 +337,71 @@ def test_the_unfinished_work_of_another_job_is_refused(job):
   with pytest.raises(errors.DataError, match='z.jsonl:1'):
     prepare.run(first)
   prepare.run(job({'z.jsonl': jsonl(['mended'])}, 'first'))
+
+
+def test_a_file_in_the_output_costs_no_work(job, tmp_path):
+  one = job({'a.jsonl': jsonl(TEXTS[:30])})
+  prepare.start(one)
+  prepare.run_tokenize(one, 1, 0)
+  units = done(one.work)
+  one.output.mkdir()
+  (one.output / 'notes.txt').write_text('mine')
+  with pytest.raises(errors.DataError, match='never overwritten'):
+    prepare.run(one)
+  assert done(one.work) == units
+  (one.output / 'notes.txt').unlink()
+  assert prepare.run(one)[one.output].documents == 30
+
+
+def test_work_that_was_cleared_in_part_is_begun_again(job):
+  one = job({'a.jsonl': jsonl(TEXTS[:30])})
+  prepare.start(one)
+  (one.work / 'units').rmdir()
+  (one.work / 'groups').rmdir()
+  assert prepare.run(one)[one.output].documents == 30
+  # Facts of shards that went away with the output are not trusted.
+  two = job({'a.jsonl': jsonl(TEXTS[:30])}, 'two')
+  prepare.start(two)
+  prepare.run_tokenize(two, 1, 0)
+  for task in prepare.shard_tasks(two, prepare.read_units(two, 0)):
+    prepare.write(two, task)
+  (two.work / 'output').rmtree()
+  assert prepare.run(two)[two.output].documents == 30
+
+
+def test_two_at_once_are_refused(job):
+  one = job({'a.jsonl': jsonl(TEXTS[:30])})
+  prepare.start(one)
+  with prepare._alone(one):
+    with pytest.raises(errors.DataError, match='another process is at work'):
+      prepare.run(one)
+  assert prepare.run(one)[one.output].documents == 30
+
+
+def test_a_text_that_the_tokenizer_refuses_is_a_bad_record(job, monkeypatch):
+  one = job({'a.jsonl': jsonl(['good', 'awful', 'good'])})
+  honest = prepare.load_tokenizer(one)
+
+  class Tokenizer:
+    eos_id, vocab_size = honest.eos_id, honest.vocab_size
+    kind, sha256, save = honest.kind, honest.sha256, honest.save
+
+    def encode(self, content):
+      if content == 'awful':
+        raise errors.DataError('too awful')
+      return honest.encode(content)
+
+  monkeypatch.setattr(prepare, 'load_tokenizer', lambda job: Tokenizer())
+  with pytest.raises(errors.DataError, match='a.jsonl:2 .*too awful'):
+    prepare.run(one)
+  found = prepare.run(one, 1, 1)[one.output]
+  assert found.documents == 2 and found.skipped == {'not_tokenizable': 1}
+
+
+@pytest.mark.parametrize('seed', [-1, 2**64])
+def test_a_seed_has_64_bits(job, seed):
+  with pytest.raises(errors.ConfigError, match=f'shuffle_seed={seed}; give'):
+    job({'a.jsonl': jsonl(TEXTS)}, shuffle_seed=seed)
 
 
 def test_a_shard_that_has_not_run_is_named(job):
@@ -347,7 +413,7 @@ def test_a_shard_that_has_not_run_is_named(job):
 
 
 def test_subsets_are_datasets_of_their_own(job, tmp_path):
-  names = ['Pile-CC', 'Wikipedia (en)', '../odd/%', '.hidden']
+  names = ['Pile-CC', 'Wikipedia (en)', '../odd/%', 'bad_records.jsonl']
   corpus = {
     'a.jsonl': b''.join(
       jsonl(TEXTS[i::4], set=name) for i, name in enumerate(names)
@@ -356,8 +422,12 @@ def test_subsets_are_datasets_of_their_own(job, tmp_path):
   made = prepare.run(
     job(corpus, format=text.Format(split_by='meta.set'), shuffle_seed=None)
   )
-  directories = ['Pile-CC', 'Wikipedia (en)', '%2E./odd%2F%25', '%2Ehidden']
-  directories[2] = '%2E.%2Fodd%2F%25'
+  directories = [
+    'Pile-CC',
+    'Wikipedia (en)',
+    '%2E.%2Fodd%2F%25',
+    'bad_records%2Ejsonl',
+  ]
   assert set(made) == {tmp_path / 'out' / d for d in directories}
   for i, directory in enumerate(directories):
     assert documents(tmp_path / 'out' / directory) == collections.Counter(

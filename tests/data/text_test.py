@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -75,11 +76,11 @@ def test_blank_lines_and_crlf_are_no_records_and_lines_are_counted(tmp_path):
   [
     (b'{"text": "a"', 'not valid JSON'),
     (b'[' * 100_000, 'not valid JSON'),
-    (b'["text"]', 'is a JSON list'),
+    (b'["text"]', 'is an array'),
     (b'{"text": "\xff"}', 'not UTF-8'),
     (b'{"content": "a", "id": 1}', "only 'content', 'id'"),
     (b'{}', 'only none'),
-    (b'{"text": 5}', 'has a int'),
+    (b'{"text": 5}', 'has a number'),
     (b'{"text": "\\ud800"}', 'surrogate'),
   ],
 )
@@ -149,10 +150,12 @@ BAD = [
   (b'{"text": "a", "meta": "set"}', 'no_subset'),
   (b'{"text": "a", "meta": {"set": ""}}', 'no_subset'),
   (b'{"text": "a", "meta": {"set": 1}}', 'subset_not_a_string'),
-  (b'{"text": "' + b'a' * 100 + b'"}', 'too_large'),
+  (b'{"text": "' + b'a' * 400 + b'"}', 'too_large'),
+  (b'{"text": "a", "meta": {"set": "' + b'a' * 81 + b'"}}', 'subset_too_long'),
+  (b'\xef\xbb\xbf{"text": "a"}', 'not_json'),
 ]
 GOOD = b'{"text": "good", "meta": {"set": "b c"}}'
-FORMAT = text.Format(split_by='meta.set', max_record_bytes=90)
+FORMAT = text.Format(split_by='meta.set', max_record_bytes=300)
 
 
 def read_with(format_, path):
@@ -238,14 +241,14 @@ def test_blocks_by_hand(tmp_path):
   (tmp_path / 'c.txt').write_bytes(b'text')
   paths = [str(path) for path in sorted(tmp_path.iterdir())]
   found = [
-    (block, [(r.path[-3:], r.line) for r in records])
+    (block, [(pathlib.Path(r.path).name, r.line) for r in records])
     for block, records in text.blocks(paths, text.Format(), 4)
   ]
-  assert [(block, len(records)) for block, records in found] == [
-    (0, 2),
-    (1, 1),
-    (2, 2),
-    (3, 1),
+  assert found == [
+    (0, [('a.jsonl', 1), ('a.jsonl', 2)]),
+    (1, [('a.jsonl', 3)]),
+    (2, [('b.jsonl.gz', 1), ('b.jsonl.gz', 2)]),
+    (3, [('c.txt', 1)]),
   ]
 
 

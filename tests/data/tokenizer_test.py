@@ -234,7 +234,7 @@ def test_a_corpus_is_measured():
   assert (report.bytes, report.exact_bytes) == (12, 5)
   assert (report.tokens, report.unknown_tokens) == (10, 1)
   assert report.bytes_per_token == 1.2
-  assert report.unknown_rate == 0.1
+  assert report.unknown_tokens / report.tokens == 0.1
   assert report.first_inexact == 'corpus.jsonl:2'
   assert report.lost.startswith('newline, ')
   assert 'the name of its EOS as text' in report.lost
@@ -317,6 +317,6 @@ def test_a_lossy_model_in_the_wild_is_measured(shared):
   tokenizer = tokenizers.load(f'spm:{shared}/data/tokenizers/{file}')
   report = tokenizers.measure(tokenizer, real_documents(shared / 'data'))
   assert report.exact_documents == 1 and report.documents == 38
-  assert 0.01 < report.unknown_rate < 0.1
+  assert 0.01 < report.unknown_tokens / report.tokens < 0.1
   assert report.first_inexact.endswith('pile_real_rows.jsonl:1')
   assert {'newline', 'runs of spaces', 'emoji'} <= set(report.lost.split(', '))
