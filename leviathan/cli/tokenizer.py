@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> None:
     )
     return
   _refuse(text_flags.TOKENIZER, text_flags.ALLOW_LOSSY)
-  if _VOCAB_SIZE.value is None or text_flags.OUTPUT.value is None:
+  if _VOCAB_SIZE.value is None or not text_flags.OUTPUT.value:
     raise errors.ConfigError('training needs both --output and --vocab_size')
   path, documents, size = train(
     pattern, text_key, _VOCAB_SIZE.value, text_flags.OUTPUT.value

@@ -69,7 +69,7 @@ def test_a_vocabulary_below_the_bytes_is_refused(corpus, tmp_path):
 
 def check(corpus, spec, **changes):
   values = {'input': str(corpus), 'tokenizer': spec, 'check': True}
-  values |= {'output': None, 'vocab_size': None, 'text_key': 'body'}
+  values |= {'output': '', 'vocab_size': None, 'text_key': 'body'}
   with flagsaver.flagsaver(**(values | changes)):
     command.main(['tokenizer'])
 
