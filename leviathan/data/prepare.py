@@ -75,7 +75,7 @@ class Job:
   seq_len: int
   validation_fraction: float = 0.0
   shuffle_seed: int | None = 0
-  block_bytes: int = 16 << 20
+  block_bytes: int = 8 << 20
 
   def __post_init__(self):
     if self.seq_len < 1:
