@@ -81,7 +81,9 @@ def chunks(path: str) -> Iterator[bytes]:
       f'{path} is truncated or damaged ({e}); fetch it again, or leave it out'
     ) from e
   except OSError as e:
-    raise errors.DataError(f'{path} cannot be read ({e})') from e
+    raise errors.DataError(
+      f'{path} cannot be read ({e}); check that it is there and yours to read'
+    ) from e
 
 
 def _decompressed(path: str, file: IO[bytes]) -> Any:
@@ -99,7 +101,10 @@ def _system(path: str) -> tuple[Any, str]:
   try:
     return fsspec.core.url_to_fs(path)
   except (ImportError, ValueError) as e:
-    raise errors.DataError(f'{path} is out of reach: {e}') from e
+    raise errors.DataError(
+      f'{path} is out of reach ({e}); install what its protocol needs, or copy '
+      'it to a disk'
+    ) from e
 
 
 def _glob(pattern: str) -> list[str]:

@@ -43,7 +43,10 @@ class Stream:
       yield self._gather(block * seq_len, seq_len + 1)
 
   def _gather(self, starts: np.ndarray, length: int) -> np.ndarray:
-    """(n, length) ids from some places on, each unit's file opened once."""
+    """(n, length) ids from some places on.
+
+    Rows within one unit are copied together, those across units one by one.
+    """
     rows = np.full((len(starts), length), records.PAD, records.ID)
     rows[starts == 0, 0] = self._eos_id
     stops = np.minimum(starts + length, self.length)

@@ -57,7 +57,8 @@ def read(workdir: str) -> Run:
   """The run in a directory.
 
   Raises:
-    CheckpointError: there is no run, or it was not evaluated yet.
+    CheckpointError: there is no run, it was not evaluated yet, or its metrics
+      do not reach what was evaluated.
   """
   run = rundir.open_(workdir)
   manifest = run.manifest()
@@ -76,11 +77,16 @@ def read(workdir: str) -> Run:
     for path in sorted(run.eval_dir(step).glob('*.json'))
   }
   rows = metrics.read(run.metrics_file)
+  tokens = [row['tokens'] for row in rows if row['step'] <= step]
+  if not tokens:
+    raise errors.CheckpointError(
+      f'{run.metrics_file} has no row up to step {step}; restore the file'
+    )
   return Run(
     label=manifest['arm'],
     parameters=parameters.count(manifest['parameters'], manifest['vocab_size']),
     rows=rows,
-    tokens=max(row['tokens'] for row in rows if row['step'] <= step),
+    tokens=max(tokens),
     results=results,
     dataset_fingerprint=manifest['dataset_fingerprint'],
   )

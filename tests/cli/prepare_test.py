@@ -204,6 +204,12 @@ def test_a_shard_is_one_of_so_many(corpus, model, tmp_path, shard):
   assert list(tmp_path.iterdir()) == [corpus]
 
 
+def test_a_bucket_as_output_is_refused(corpus, model, tmp_path):
+  with pytest.raises(errors.ConfigError, match='is in a bucket'):
+    run(corpus, model, 'gs://bucket/data')
+  assert list(tmp_path.iterdir()) == [corpus]
+
+
 def test_bad_records_are_left_out_when_told(corpus, model, tmp_path, capsys):
   (corpus / 'z.jsonl').write_bytes(jsonl(['good']) + b'{"text": 1}\n')
   run(corpus, model, tmp_path / 'out', max_bad_records=1)

@@ -131,6 +131,17 @@ def test_weights_that_do_not_suit_are_refused(datasets, weights, message):
     mixture.Mixture(datasets[:2], weights)
 
 
+def test_sizes_too_unlike_are_named_as_sizes(datasets):
+  class Huge:
+    manifest, directory = datasets[1].manifest, datasets[1].directory
+
+    def __len__(self):
+      return 10**8
+
+  with pytest.raises(errors.ConfigError, match="the datasets' sizes leave"):
+    mixture.Mixture([datasets[0], Huge()])
+
+
 def test_datasets_that_differ_are_refused(
   datasets, make_dataset, tiny, tmp_path
 ):

@@ -94,6 +94,18 @@ def test_a_bad_record_is_named(tmp_path, line, message):
   assert str(e.value).startswith(f'{path}:2 ')
 
 
+@pytest.mark.parametrize(
+  'suffix, pack', [('.gz', gzip.compress), ('.zst', zstandard.compress)]
+)
+def test_a_compressed_file_of_nothing_is_named(tmp_path, suffix, pack):
+  (tmp_path / 'a.jsonl').write_bytes(b'{"text": "a"}')
+  path = tmp_path / f'b.jsonl{suffix}'
+  path.write_bytes(pack(b''))
+  with pytest.raises(errors.DataError, match='holds 0 bytes') as e:
+    read_all([tmp_path / 'a.jsonl', path])
+  assert str(path) in str(e.value)
+
+
 def test_bad_utf8_in_a_txt_file_is_named(tmp_path):
   path = tmp_path / 'a.txt'
   path.write_bytes(b'a\nb\nc\xff')

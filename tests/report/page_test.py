@@ -31,7 +31,8 @@ def write_run(path, arm, nats, trained_on='d1', evaluated_on='e1', steps=(2,)):
   config = {'data': {'batch_size': 2, 'seq_len': 10}}
   (path / 'config.json').write_text(json.dumps(config))
   rows = [
-    {'step': s, 'split': 'train', 'tokens': 20 * s, 'nats_per_token': 5.0 - s,
+    # Not step times a batch of today's: the batch has been another.
+    {'step': s, 'split': 'train', 'tokens': 30 * s, 'nats_per_token': 5.0 - s,
      'tokens_per_second': rate}
     for s, rate in enumerate((1.0, 100.0, 300.0, 200.0), start=1)
   ]  # fmt: skip
@@ -75,8 +76,8 @@ def test_the_page_says_what_the_files_say(tmp_path):
   cells = [[c.strip() for c in line.split('|')[1:-1]] for line in lines]
   # The median of 1, 100, 300 and 200: the step that compiles does not count.
   # The tokens are those of the step that was evaluated, not of the last one.
-  assert ['tied', '2.0000', '7.39', '1.2500', '40', '150'] in cells
-  assert ['lev', '1.5000', '4.48', '1.2500', '40', '150'] in cells
+  assert ['tied', '2.0000', '7.39', '1.2500', '60', '150'] in cells
+  assert ['lev', '1.5000', '4.48', '1.2500', '60', '150'] in cells
   assert ['1e-07 to 1e-06', '7', '50', '7.39', '4.48'] in cells
   assert ['never seen', '0', '0', 'n = 0', 'n = 0'] in cells
   # The table has 100 rows of 2, and 28 more that only pad it.
@@ -84,6 +85,13 @@ def test_the_page_says_what_the_files_say(tmp_path):
   assert any('6.5000' in line for line in lines)
   png = (tmp_path / 'report' / 'curves.png').read_bytes()
   assert png.startswith(b'\x89PNG') and len(png) > 10_000
+
+
+def test_metrics_that_end_before_the_evaluation_are_refused(tmp_path):
+  write_run(tmp_path / 'run', 'lev', 1.5)
+  (tmp_path / 'run' / 'metrics.jsonl').unlink()
+  with pytest.raises(errors.CheckpointError, match='no row up to step 2'):
+    runs.read(str(tmp_path / 'run'))
 
 
 def test_two_runs_of_one_arm_are_told_apart(tmp_path):
