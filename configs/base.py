@@ -86,6 +86,9 @@ def _paper(width, mlp_width, head_width, learning_rate, steps):
   # Computed again in the backward pass: 'none'; all but matrix products
   # ('dots'); all ('full').
   model.remat = 'dots'
+  # FILE.npy of `leviathan order`: the ranks whose digits lev and factorized_mlp
+  # read; '' for the tokenizer's own ids.
+  model.token_order = ''
   model.embedder = ml_collections.ConfigDict({'name': 'table'})
   model.head = ml_collections.ConfigDict({'name': 'untied'})  # or tied
 

@@ -85,6 +85,12 @@ def _value(field: dataclasses.Field, hint: Any, value: Any, path: str) -> Any:
     return build(choices[name], value, path)
   if dataclasses.is_dataclass(hint):
     return build(typing.cast(type, hint), value, path)
+  if typing.get_origin(hint) is dict:
+    inner = typing.get_args(hint)[1]
+    return {
+      name: build(inner, section, f'{path}.{name}')
+      for name, section in value.items()
+    }
   return _check_type(hint, value, path)
 
 

@@ -29,6 +29,7 @@ from leviathan.data import loader
 from leviathan.data import mixture
 from leviathan.data import records
 from leviathan.eval import score
+from leviathan.token_order import files as token_orders
 
 LIBRARIES = ('jax', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
 
@@ -192,9 +193,32 @@ class Experiment:
   mesh: jax.sharding.Mesh
 
   @functools.cached_property
+  def token_order(self) -> token_orders.TokenOrder | None:
+    """What is in the config's file, or None for the tokenizer's own.
+
+    Raises:
+      DataError: it cannot be read, or is of another V.
+    """
+    if not self.config.model.token_order:
+      return None
+    path, vocab_size = (
+      self.config.model.token_order,
+      self.config.model.vocab_size,
+    )
+    order = token_orders.load(path)
+    if len(order.rank_V) != vocab_size:
+      raise errors.DataError(
+        f'config.model.token_order={path!r} orders {len(order.rank_V)} tokens, '
+        f'but config.model.vocab_size={vocab_size}; make one from the data '
+        'that you train on with `leviathan order`'
+      )
+    return order
+
+  @functools.cached_property
   def model(self) -> nn.Module:
     """The Transformer."""
-    return self.config.model.make()
+    order = self.token_order
+    return self.config.model.make(None if order is None else order.rank_V)
 
   @functools.cached_property
   def optimizer(self) -> optax.GradientTransformation:
@@ -203,8 +227,10 @@ class Experiment:
 
   @functools.cached_property
   def abstract_state(self) -> state_lib.State:
-    """Shapes, types and shardings of the state."""
-    return state_lib.abstract(self.model, self.optimizer, self.mesh)
+    """Shapes, types and shardings of the state, which no order changes."""
+    return state_lib.abstract(
+      self.config.model.make(), self.optimizer, self.mesh
+    )
 
   def fresh_state(self) -> state_lib.State:
     """The state at step 0; the same bits on every mesh."""
@@ -262,12 +288,20 @@ class Experiment:
       )
 
   def manifest(self, data: mixture.Mixture) -> dict[str, Any]:
-    """What identifies the run: resuming and evaluating compare it."""
+    """What identifies the run: resuming and evaluating compare it.
+
+    Raises:
+      DataError: the token order is for other data.
+    """
+    order = self.token_order
+    if order is not None:
+      order.check_tokenizer(data.tokenizer.sha256)
     return {
       'format_version': 1,
       'arm': self.config.arm,
       'vocab_size': self.config.model.vocab_size,
       'tokenizer': dataclasses.asdict(data.tokenizer),
+      'token_order': None if order is None else order.sha256,
       'dataset_fingerprint': data.fingerprint,
       'horizon': self.config.optimizer.horizon,
       'parameters': parameters.shapes(self.abstract_state.params),

@@ -6,6 +6,7 @@ from typing import Any
 from flax import linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from leviathan import config as config_lib
 from leviathan import embed
@@ -38,6 +39,7 @@ class ModelConfig:
   mlp_width: int  # F
   precision: str  # compute type; parameters are float32
   remat: str  # one of REMAT_POLICIES
+  token_order: str  # file of the ranks whose digits are read; '': the ids'
   embedder: api.EmbedderConfig = config_lib.choose(embed.EMBEDDERS)
   head: head_lib.HeadConfig = config_lib.choose(head_lib.HEADS)
 
@@ -58,9 +60,19 @@ class ModelConfig:
           f'config.model.{name}={getattr(self, name)!r}; choose one of '
           f'{", ".join(choices)}'
         )
+    if self.token_order and not self.embedder.reads_digits:
+      raise errors.ConfigError(
+        f'config.model.token_order={self.token_order!r} means nothing to '
+        f"config.model.embedder.name={self.embedder.name!r}; give ''"
+      )
 
-  def make(self) -> 'Transformer':
-    """The module."""
+  def make(self, rank_V: np.ndarray | None = None) -> 'Transformer':
+    """The module.
+
+    Args:
+      rank_V: what `token_order` holds; None for the ids themselves, and where
+        only shapes matter.
+    """
     dtype = PRECISIONS[self.precision]
     return Transformer(
       config=self,
@@ -70,6 +82,7 @@ class ModelConfig:
         width=self.width,
       ),
       head=self.head.make(vocab_size=self.vocab_size, dtype=dtype),
+      rank_V=rank_V,
     )
 
 
@@ -103,6 +116,7 @@ class Transformer(nn.Module):
   config: ModelConfig
   embedder: api.Embedder
   head: head_lib.Head
+  rank_V: np.ndarray | None = None  # int32; the embedder sees ranks for ids
 
   @nn.compact
   def __call__(
@@ -117,7 +131,7 @@ class Transformer(nn.Module):
     """
     c = self.config
     dtype = PRECISIONS[c.precision]
-    x_BLD = self.embedder(ids_BL).astype(dtype)
+    x_BLD = self.embed(ids_BL).astype(dtype)
     x_BLD = sharding.constrain(x_BLD, 'batch', None, None)
     positions = jnp.arange(ids_BL.shape[1], dtype=jnp.int32)
     if segments_BL is not None:
@@ -135,3 +149,9 @@ class Transformer(nn.Module):
     x_BLD, _ = blocks(config=c, name='blocks')(x_BLD, positions, segments_BL)
     x_BLD = norms.RMSNorm(dtype, name='final_norm')(x_BLD)
     return self.head(x_BLD, self.embedder)
+
+  def embed(self, ids_BL: jax.Array) -> jax.Array:
+    """The embedder's float32 x_BLD of int32 ids in [0, V)."""
+    if self.rank_V is not None:
+      ids_BL = jnp.take(jnp.asarray(self.rank_V), ids_BL)
+    return self.embedder(ids_BL)

@@ -13,6 +13,7 @@ from leviathan import experiment
 from leviathan import head
 from leviathan import rundir
 from leviathan import sharding
+from leviathan.token_order import files as token_orders
 
 EMBEDDING_BLOCK = 8192  # tokens
 
@@ -34,7 +35,7 @@ def restore(run: rundir.RunDir, step: int | None) -> Restored:
     CheckpointError: no run or no such checkpoint is there.
     ConfigError: `step` contradicts the step that the workdir names.
   """
-  config = experiment.read_config(run.config())
+  config = _with_own_order(experiment.read_config(run.config()), run)
   checkpoints = run.checkpoints()
   if None not in (step, run.step) and step != run.step:
     raise errors.ConfigError(
@@ -63,6 +64,23 @@ def restore(run: rundir.RunDir, step: int | None) -> Restored:
   return Restored(run, parts, params, step)
 
 
+def _with_own_order(
+  config: experiment.Config, run: rundir.RunDir
+) -> experiment.Config:
+  """The config with the token order that lies in the run, checked."""
+  if not config.model.token_order:
+    return config
+  path = run.token_order_file
+  trained_with = run.manifest()['token_order']
+  if token_orders.load(path).sha256 != trained_with:
+    raise errors.CheckpointError(
+      f'{path} is not the token order that the run was trained with (sha256 '
+      f'{trained_with[:12]}); restore the file'
+    )
+  model = dataclasses.replace(config.model, token_order=str(path))
+  return dataclasses.replace(config, model=model)
+
+
 def embeddings(loaded: Restored) -> np.ndarray:
   """x_VD, the input embedding of every token, made in blocks on the mesh."""
   mesh, vocab_size = loaded.parts.mesh, loaded.parts.config.model.vocab_size
@@ -73,7 +91,7 @@ def embeddings(loaded: Restored) -> np.ndarray:
   @functools.partial(jax.jit, out_shardings=whole)
   def embed_rows(params, ids_BL):
     return loaded.parts.model.apply(
-      {'params': params}, ids_BL, method=lambda m, ids: m.embedder(ids)
+      {'params': params}, ids_BL, method=lambda m, ids: m.embed(ids)
     )
 
   rows = []
@@ -100,7 +118,7 @@ def with_table(loaded: Restored) -> Restored:
   x_VD = embeddings(loaded)
   missing = head.padded_rows(model.vocab_size) - model.vocab_size
   x_VD = np.pad(x_VD, ((0, missing), (0, 0)))
-  model = dataclasses.replace(model, embedder=table)
+  model = dataclasses.replace(model, embedder=table, token_order='')
   parts = experiment.Experiment(
     dataclasses.replace(loaded.parts.config, model=model), loaded.parts.mesh
   )

@@ -16,10 +16,12 @@ from leviathan import errors
 from leviathan.data import mixture
 from leviathan.data import records
 from leviathan.data import tokenizer as tokenizer_lib
+from leviathan.token_order import files as token_orders
 
-# May differ when a run goes on: they do not change what it computes. The
-# data's path is among them, since its fingerprint is compared instead, and the
-# batch size, since a checkpoint says how many sequences came before it.
+# May differ when a run goes on: they do not change what it computes. Paths of
+# data and token order are among them, since hashes of their contents are
+# compared instead, and the batch size, since a checkpoint says how many
+# sequences came before it.
 FREE = (
   'config.mesh.',
   'config.checkpoint.',
@@ -27,6 +29,7 @@ FREE = (
   'config.log.',
   'config.train.steps',
   'config.data.train',
+  'config.model.token_order',
   'config.data.batch_size',
   'manifest.sequences',
   'manifest.versions.',
@@ -64,6 +67,11 @@ class RunDir:
   def tokenizer_dir(self) -> epath.Path:
     """The tokenizer and its counts, so that a run is read without its data."""
     return self.path / 'tokenizer'
+
+  @property
+  def token_order_file(self) -> epath.Path:
+    """The run's own copy of its token order, if it has one."""
+    return self.tokenizer_dir / 'token_order.npy'
 
   def eval_dir(self, step: int) -> epath.Path:
     """Results of `leviathan evaluate` at a step."""
@@ -158,6 +166,7 @@ def claim(
   config: dict[str, Any],
   manifest: dict[str, Any],
   data: mixture.Mixture,
+  order: token_orders.TokenOrder | None = None,
 ) -> list[str]:
   """Makes the directory this run's, or checks that it is.
 
@@ -166,6 +175,7 @@ def claim(
     config: resolved, of the run that is about to start or go on.
     manifest: its identity.
     data: what it trains on; its tokenizer and counts are copied.
+    order: of the tokens, which is copied too.
 
   Returns:
     The differences that do not matter, a line each.
@@ -195,6 +205,8 @@ def claim(
     run.tokenizer_dir.mkdir(parents=True, exist_ok=True)
     data.datasets[0].tokenizer().save(run.tokenizer_dir)
     np.save(run.tokenizer_dir / records.COUNTS_FILE, data.unigram_counts())
+    if order is not None:
+      token_orders.save(order, run.token_order_file)
   write_json(run.manifest_file, manifest)
   write_json(run.config_file, config)
   return notes

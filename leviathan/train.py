@@ -52,7 +52,7 @@ def train(
   manifest = parts.manifest(data)
   parts.train_batches(data, 0)  # Refuses before anything is written.
   resolved = dataclasses.asdict(config)
-  for note in rundir.claim(run, resolved, manifest, data):
+  for note in rundir.claim(run, resolved, manifest, data, parts.token_order):
     say(f'note: {note}')
   checkpoints = checkpoint.Checkpoints(
     run.checkpoint_dir, config.checkpoint.keep

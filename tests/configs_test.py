@@ -194,7 +194,12 @@ def test_arms_differ_in_input_and_head_alone(arm, scale):
   )
   for name in changed:
     assert name.startswith(
-      ('config.arm', 'config.model.embedder.', 'config.model.head.')
+      (
+        'config.arm',
+        'config.model.embedder.',
+        'config.model.head.',
+        'config.model.token_order',
+      )
     )
   assert section(arm, scale).arm == arm
 

@@ -53,6 +53,7 @@ def config(arm, **changes):
     'mlp_width': 24,
     'precision': 'float32',
     'remat': 'none',
+    'token_order': '',
     **ARMS[arm],
   }
   return config_lib.build(model_lib.ModelConfig, section | changes)

@@ -4,13 +4,17 @@ leviathan inspect --config=configs/lev.py:200m
 leviathan inspect --dataset=data/pile/train --against=data/pile/validation
 leviathan inspect --workdir=runs/lev
 leviathan inspect --workdir=runs/lev --embeddings --baseline=runs/tied
+leviathan inspect --token_order=data/token_order.npy --dataset=data/train
 """
 
+import dataclasses
 import json
 from typing import Any
 
 from absl import flags
 import jax
+import numpy as np
+import tqdm
 
 from leviathan import checkpoint
 from leviathan import errors
@@ -24,11 +28,22 @@ from leviathan.cli import config_flag
 from leviathan.data import counts
 from leviathan.data import records
 from leviathan.report import embeddings
+from leviathan.token_order import cooccurrence
+from leviathan.token_order import files as token_orders
+from leviathan.token_order import quality
 
+DIGITS = 3  # J
+NEIGHBOURS = 5  # On each side, in a token order.
 CONFIG = config_flag.define()
 DATASET = flags.DEFINE_string('dataset', None, 'Directory of a dataset.')
 AGAINST = flags.DEFINE_string(
   'against', None, 'With --dataset: another, to count the texts in both.'
+)
+TOKEN_ORDER = flags.DEFINE_string(
+  'token_order',
+  None,
+  'With --dataset: a file of `leviathan order`, to see which tokens lie '
+  'together and how much of their use its digits say.',
 )
 WORKDIR = flags.DEFINE_string('workdir', None, 'Directory of a run.')
 EMBEDDINGS = flags.DEFINE_bool(
@@ -43,7 +58,8 @@ BASELINE = flags.DEFINE_string(
 TOKEN = flags.DEFINE_multi_string(
   'token',
   ['def', ' the', 'import', '0', '(', 'self'],
-  'With --embeddings: a text whose first token is looked up; may be repeated.',
+  'With --embeddings or --token_order: a text whose first token is looked up; '
+  'may be repeated.',
 )
 JSON = flags.DEFINE_bool('json', False, 'Print JSON.')
 
@@ -60,9 +76,13 @@ def main(argv) -> None:
     raise errors.ConfigError('--baseline goes with --embeddings; give both')
   if AGAINST.value is not None and DATASET.value is None:
     raise errors.ConfigError('--against goes with --dataset; give both')
+  if TOKEN_ORDER.value is not None and DATASET.value is None:
+    raise errors.ConfigError('--token_order goes with --dataset; give both')
   if EMBEDDINGS.value and WORKDIR.value is None:
     raise errors.ConfigError('--embeddings needs --workdir of a run')
-  if DATASET.value is not None:
+  if DATASET.value is not None and TOKEN_ORDER.value is not None:
+    facts = of_token_order(TOKEN_ORDER.value, DATASET.value)
+  elif DATASET.value is not None:
     facts = of_dataset(DATASET.value)
     if AGAINST.value is not None:
       facts['texts_in_both'] = records.shared_texts(
@@ -132,6 +152,47 @@ def of_dataset(directory: str) -> dict[str, Any]:
     'elsewhere': found.elsewhere,
     'skipped': found.skipped,
     'shards': len(found.shards),
+  }
+
+
+def of_token_order(file: str, directory: str) -> dict[str, Any]:
+  """Which tokens an order puts together, and what its digits say of their use.
+
+  The figures are those of three digits, as all the paper's layers have, beside
+  those of a random order.
+  """
+  order, dataset = token_orders.load(file), records.open_dataset(directory)
+  found, tokenizer = dataset.manifest, dataset.tokenizer()
+  if len(order.rank_V) != tokenizer.vocab_size:
+    raise errors.DataError(
+      f'--token_order={file} orders {len(order.rank_V)} tokens, but '
+      f'{directory} has {tokenizer.vocab_size}; give a dataset of its tokenizer'
+    )
+  order.check_tokenizer(tokenizer.sha256)
+  counts_V = dataset.unigram_counts()
+  with tqdm.tqdm(total=found.tokens, unit=' tokens', disable=None) as bar:
+    table = cooccurrence.count([dataset], counts_V, bar.update)
+  random_V = np.random.default_rng(0).permutation(len(counts_V))
+  ids = order.ids()
+
+  def neighbours(token_id):
+    rank = int(order.rank_V[token_id])
+    around = ids[max(0, rank - NEIGHBOURS) : rank + NEIGHBOURS + 1]
+    return [tokenizer.token_text(int(i)) for i in around]
+
+  return {
+    'sha256': order.sha256,
+    'origin': dataclasses.asdict(order.origin) if order.origin else None,
+    'use_told_by_first_digits': quality.kept(
+      table, counts_V, order.rank_V, DIGITS
+    ),
+    'the_same_of_a_random_order': quality.kept(
+      table, counts_V, random_V, DIGITS
+    ),
+    'neighbours': {
+      tokenizer.token_text(i): neighbours(i)
+      for i in (tokenizer.encode(text)[0] for text in TOKEN.value if text)
+    },
   }
 
 

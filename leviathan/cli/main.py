@@ -19,11 +19,13 @@ from leviathan.cli import config_flag
 COMMANDS = {
   'tokenizer': 'train a tokenizer that loses nothing, or check one',
   'prepare': 'turn text into a dataset',
+  'order': 'order the tokens for LEV',
   'inspect': 'show what a config, a dataset or a run consists of',
   'train': 'train a run, or go on with it',
   'evaluate': 'evaluate a checkpoint',
   'generate': 'continue a prompt',
   'report': 'compare runs in a picture and a table',
+  'study': 'train and compare many runs',
 }
 
 

@@ -47,6 +47,8 @@ class HuggingFaceTokenizer:
       ) from e
     self.eos_id = _eos_id(self._tokenizer, name)
     self.vocab_size = 1 + max(self._tokenizer.get_vocab().values())
+    added = self._tokenizer.get_added_tokens_decoder()
+    self._special = {i for i, token in added.items() if token.special}
     _make_plain(self._tokenizer)
     parsed = json.loads(data)
     model = parsed['model']
@@ -74,6 +76,17 @@ class HuggingFaceTokenizer:
     if self._bytes.keys() >= set(token):
       return token_text.of_bytes(bytes(self._bytes[c] for c in token))
     return token.replace('\u2581', ' ')
+
+  def token_bytes(self, token_id: int) -> bytes:
+    """See Tokenizer."""
+    token = self._tokenizer.id_to_token(int(token_id))
+    if token is None or token_id in self._special:
+      return b''
+    if self._bytes.keys() >= set(token):
+      return bytes(self._bytes[c] for c in token)
+    if token_text.is_byte(token):
+      return token_text.byte(token)
+    return token.replace('\u2581', ' ').encode()
 
   def save(self, directory: epath.PathLike) -> epath.Path:
     """See Tokenizer."""

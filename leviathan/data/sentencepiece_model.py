@@ -13,6 +13,7 @@ import sentencepiece
 
 from leviathan import errors
 from leviathan.data import text
+from leviathan.data import token_text
 
 MODEL_FILE = 'tokenizer.model'
 _SPACE = '\u2581'  # SentencePiece writes a space so, and its decoder undoes it.
@@ -65,6 +66,20 @@ class SentencePieceTokenizer:
   def token_text(self, token_id: int) -> str:
     """See Tokenizer."""
     return self._pieces.id_to_piece(int(token_id)).replace(_SPACE, ' ')
+
+  def token_bytes(self, token_id: int) -> bytes:
+    """See Tokenizer."""
+    token_id, pieces = int(token_id), self._pieces
+    if (
+      pieces.is_control(token_id)
+      or pieces.is_unknown(token_id)
+      or pieces.is_unused(token_id)
+    ):
+      return b''
+    piece = pieces.id_to_piece(token_id)
+    if pieces.is_byte(token_id):
+      return token_text.byte(piece)
+    return piece.replace(_SPACE, ' ').encode()
 
   def save(self, directory: epath.PathLike) -> epath.Path:
     """See Tokenizer."""

@@ -146,6 +146,10 @@ class TiktokenTokenizer:
     names = {i: token for token, i in self._known.special.items()}
     return names.get(token_id, token_text.of_none(token_id))
 
+  def token_bytes(self, token_id: int) -> bytes:
+    """See Tokenizer."""
+    return self._pieces.get(token_id, b'')
+
   def save(self, directory: epath.PathLike) -> epath.Path:
     """See Tokenizer."""
     path = epath.Path(directory) / f'{self._known.name}.tiktoken'

@@ -1,5 +1,8 @@
 """How a token is written for people to read."""
 
+import re
+
+_BYTE = re.compile('<0x([0-9A-F]{2})>')
 _ESCAPE = 0xDC00  # 'surrogateescape' reads a byte that is no text as this more.
 
 
@@ -14,3 +17,13 @@ def of_bytes(data: bytes) -> str:
 def of_none(token_id: int) -> str:
   """An id below V that is no token."""
   return f'<no token {token_id}>'
+
+
+def is_byte(token: str) -> bool:
+  """Whether a token is one byte, written <0xE2>."""
+  return _BYTE.fullmatch(token) is not None
+
+
+def byte(token: str) -> bytes:
+  """The byte of a token that is written <0xE2>."""
+  return bytes([int(token[3:5], 16)])

@@ -76,6 +76,10 @@ class Tokenizer(Protocol):
     """One token for people to read; bytes are written <0xE2>."""
     ...
 
+  def token_bytes(self, token_id: int) -> bytes:
+    """What one token stands for in a text; none for special tokens."""
+    ...
+
   def save(self, directory: epath.PathLike) -> epath.Path:
     """Writes the bytes that were read into `directory`; returns the path."""
     ...

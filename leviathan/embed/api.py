@@ -6,6 +6,7 @@ to the head by giving it through `table()`.
 
 import dataclasses
 from typing import Any
+from typing import ClassVar
 
 from flax import linen as nn
 import jax
@@ -17,6 +18,9 @@ from leviathan import errors
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmbedderConfig:
   """Base of the embedders' configs; `name` is the key in `EMBEDDERS`."""
+
+  # Whether ids are read digit by digit, so that their order means something.
+  reads_digits: ClassVar[bool] = False
 
   name: str
 

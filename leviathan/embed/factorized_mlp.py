@@ -19,6 +19,8 @@ from leviathan.nn import initializers
 class FactorizedMlpConfig(matched.MatchedConfig):
   """Digits and seed width are LEV's; M takes what is left."""
 
+  reads_digits = True
+
   def make(
     self, *, vocab_size: int, padded_vocab_size: int, width: int
   ) -> 'FactorizedMlp':

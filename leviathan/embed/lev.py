@@ -37,6 +37,7 @@ Params = Mapping[str, jax.Array]
 class LevConfig(api.EmbedderConfig):
   """Sizes of the layer; the letters are those of `leviathan.arrays`."""
 
+  reads_digits = True
   num_digits: int  # J
   seed_width: int  # C
   heads: int  # S

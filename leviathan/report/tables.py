@@ -11,7 +11,7 @@ def parameters(found: Sequence[runs.Run]) -> str:
   rows = [
     [run.label, *(f'{run.parameters[p]:,}' for p in parts)] for run in found
   ]
-  return _markdown(['arm', *parts], rows)
+  return markdown(['arm', *parts], rows)
 
 
 def losses(found: Sequence[runs.Run], dataset: str) -> str:
@@ -33,7 +33,7 @@ def losses(found: Sequence[runs.Run], dataset: str) -> str:
       'arm', 'nats per token', 'perplexity', 'bits per byte',
       'tokens trained on', 'tokens per second',
   ]  # yapf: disable
-  return _markdown(header, rows)
+  return markdown(header, rows)
 
 
 def frequency(found: Sequence[runs.Run], dataset: str) -> str:
@@ -53,10 +53,10 @@ def frequency(found: Sequence[runs.Run], dataset: str) -> str:
       ]
     )
   header = ['training frequency', 'types', 'tokens scored']
-  return _markdown(header + [run.label for run in found], rows)
+  return markdown(header + [run.label for run in found], rows)
 
 
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
   """A table whose first column is text and the others numbers."""
   widths = [max(len(r[i]) for r in (header, *rows)) for i in range(len(header))]
 

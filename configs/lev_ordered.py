@@ -1,0 +1,25 @@
+"""Arm `lev_ordered`: LEV, with the tokens ordered by their use before it.
+
+  leviathan prepare ... --token_order=distributional
+  leviathan train --config=configs/lev_ordered.py:smoke --workdir=runs/ordered
+
+Ours, not the paper's: the digits are those of a token's rank in an order that
+puts tokens of like use side by side, see docs/token_order.md.
+
+Measured: see docs/token_order.md. The larger scales have not been run.
+"""
+
+from configs import lev
+
+
+def get_config(scale: str):
+  """See configs/base.py."""
+  return ordered(lev.get_config(scale))
+
+
+def ordered(config):
+  """The config with the order that stands beside its training data."""
+  config.arm += '_ordered'
+  directory, _, _ = config.data.train.rpartition('/')
+  config.model.token_order = f'{directory}/token_order.npy'
+  return config

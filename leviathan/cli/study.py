@@ -1,0 +1,73 @@
+r"""Runs a study: trains what is missing, one run after another, and reports.
+
+  leviathan study --study=configs/studies/order.py --workdir=runs/order
+
+--dry_run prints the commands that are missing and can start now, to be run
+wherever you like; ask again when they are done. Any key of the study can be
+set: --study.seeds="(0,)".
+"""
+
+from collections.abc import Sequence
+import shlex
+import subprocess
+import sys
+
+from absl import flags
+from etils import epath
+from ml_collections import config_flags
+
+from leviathan import config as config_lib
+from leviathan import errors
+from leviathan import study as studies
+from leviathan.cli import config_flag
+from leviathan.report import study as report
+
+_STUDY = config_flags.DEFINE_config_file('study', None, 'FILE.py of a study.')
+_WORKDIR = flags.DEFINE_string(
+  'workdir', None, 'Directory of the study, made when missing.', required=True
+)
+_DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print commands, run none.')
+
+
+def main(argv: Sequence[str]) -> None:
+  """Runs what is missing and writes WORKDIR/report.md."""
+  del argv
+  section = config_flag.read(_STUDY)
+  study = config_lib.build(studies.Study, section, 'study')
+  path = epath.Path(_WORKDIR.value).expanduser()
+  workspace = studies.Workspace(study, path)
+  for jobs in workspace.stages():
+    if _DRY_RUN.value and jobs:
+      for job in jobs:
+        print(' && '.join(map(_line, job)))
+      return
+    for job in jobs:
+      _run(job)
+  text = report.page(
+    {name: workspace.results(name) for name in study.variants},
+    {name: workspace.rates(name) for name in study.variants},
+    study.pairs(),
+  )
+  (path / 'report.md').write_text(text)
+  print(text)
+  print(f'report: {path / "report.md"}')
+
+
+def _run(job: studies.Job) -> None:
+  """Runs commands; a loss that is not finite ends them, but not the study."""
+  for command in job:
+    print(_line(command), flush=True)
+    code = subprocess.run(
+      [sys.executable, '-m', 'leviathan', *command]
+    ).returncode
+    if code == errors.NotFiniteError.exit_code:
+      return
+    if code:
+      raise errors.CheckpointError(
+        f'leviathan {command[0]} ended with exit code {code}, see above; mend '
+        'that and start the study again'
+      )
+
+
+def _line(command: list[str]) -> str:
+  return shlex.join(['leviathan', *command])

@@ -1,0 +1,117 @@
+"""A study's report in Markdown: losses, contrasts, frequency strata."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+from leviathan.report import replicates
+from leviathan.report import runs
+from leviathan.report import tables
+
+Pairs = Sequence[tuple[str, str]]
+
+
+def page(
+  found: Mapping[str, Sequence[runs.Run]],
+  rates: Mapping[str, Mapping[float, float]],
+  pairs: Pairs,
+) -> str:
+  """The report.
+
+  Args:
+    found: the runs of each variant, one a seed, in one order of the seeds.
+    rates: {variant: {learning rate: nats per token with the first seed}}.
+    pairs: variants whose difference is asked for.
+  """
+  first = next(iter(found.values()))[0]
+  parts = [
+    '# Study',
+    f'{len(next(iter(found.values())))} seeds, {first.tokens:,} tokens each, '
+    f'training data {first.dataset_fingerprint[:12]}. Nats per token, held '
+    'out; differences are paired by seed, with the 95 % interval of '
+    "Student's t over the seeds. Below 0, the first is better.",
+  ]
+  for dataset in first.results['perplexity']:
+    parts += [
+      f'## {dataset}',
+      _losses(found, rates, dataset),
+      _contrasts(found, pairs, dataset),
+      'By how frequent the predicted token was in training:',
+      _strata(found, pairs, dataset),
+    ]
+  parts += [
+    '## Learning rates',
+    'Nats per token with the first seed; the best is taken for all.',
+    _rates(rates),
+  ]
+  return '\n\n'.join(parts) + '\n'
+
+
+def _losses(found, rates, dataset) -> str:
+  rows = []
+  for name, of_seeds in found.items():
+    values = [_nats(run, dataset) for run in of_seeds]
+    best = min(rates[name], key=rates[name].__getitem__)
+    mean = replicates.estimate(values).mean
+    rows.append(
+      [
+        name,
+        f'{best:g}',
+        f'{of_seeds[0].parameters["input"]:,}',
+        f'{mean:.4f}',
+        *(f'{value:.4f}' for value in values),
+      ]
+    )
+  seeds = [f'run {i + 1}' for i in range(len(next(iter(found.values()))))]
+  header = ['variant', 'learning rate', 'input parameters', 'mean', *seeds]
+  return tables.markdown(header, rows)
+
+
+def _contrasts(found, pairs: Pairs, dataset) -> str:
+  rows = [
+    [
+      f'{ours} - {theirs}',
+      str(
+        replicates.difference(
+          *([_nats(run, dataset) for run in found[n]] for n in (ours, theirs))
+        )
+      ),
+    ]
+    for ours, theirs in pairs
+  ]
+  return tables.markdown(['contrast', 'nats per token'], rows)
+
+
+def _strata(found, pairs: Pairs, dataset) -> str:
+  """A row a contrast, a column a bin that was met."""
+  first = next(iter(found.values()))[0]
+  bins = first.results['frequency'][dataset]['bins']
+  met = [i for i, row in enumerate(bins) if row['tokens']]
+
+  def nats(name, i):
+    rows = [run.results['frequency'][dataset]['bins'][i] for run in found[name]]
+    return [row['nats_per_token'] for row in rows]
+
+  rows = [
+    [
+      f'{ours} - {theirs}',
+      *(
+        str(replicates.difference(nats(ours, i), nats(theirs, i))) for i in met
+      ),
+    ]
+    for ours, theirs in pairs
+  ]
+  header = [f'{bins[i]["frequency"]} (n = {bins[i]["tokens"]:,})' for i in met]
+  return tables.markdown(['contrast', *header], rows)
+
+
+def _rates(rates) -> str:
+  columns = sorted({rate for tried in rates.values() for rate in tried})
+  rows = [
+    [name, *(f'{tried[r]:.4f}' if r in tried else '-' for r in columns)]
+    for name, tried in rates.items()
+  ]
+  return tables.markdown(['variant', *(f'{r:g}' for r in columns)], rows)
+
+
+def _nats(run: runs.Run, dataset: str) -> float:
+  return run.results['perplexity'][dataset]['nats_per_token']

@@ -1,0 +1,117 @@
+"""Token orders on disk: FILE.npy, and beside it FILE.json on where it is from.
+
+FILE.npy is int32 rank_V, the rank of each token id, each of 0 to V - 1 once. An
+order without FILE.json, one that you made, is taken as it is.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from typing import Any
+
+from etils import epath
+import numpy as np
+
+from leviathan import errors
+from leviathan.data import outputs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Origin:
+  """How an order was made.
+
+  Attributes:
+    method: a key of methods.METHODS.
+    seed: of `random`; the others have no use for it.
+    tokenizer_sha256: of the tokenizer whose ids are ordered.
+    dataset_fingerprints: of the data that were looked at.
+  """
+
+  method: str
+  seed: int
+  tokenizer_sha256: str
+  dataset_fingerprints: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TokenOrder:
+  """An order: int32 rank_V, and how it was made where that is known."""
+
+  rank_V: np.ndarray
+  origin: Origin | None = None
+
+  def __post_init__(self):
+    if (
+      self.rank_V.ndim != 1
+      or self.rank_V.dtype.kind not in 'iu'
+      or (np.sort(self.rank_V) != np.arange(len(self.rank_V))).any()
+    ):
+      raise errors.DataError(
+        f'a token order of type {self.rank_V.dtype} and shape '
+        f'{self.rank_V.shape} does not hold each rank from 0 on once; make one '
+        'with `leviathan order`'
+      )
+
+  @functools.cached_property
+  def sha256(self) -> str:
+    """Of the ranks, in hex: two files of one order have one hash."""
+    return hashlib.sha256(self.rank_V.astype('<i4').tobytes()).hexdigest()
+
+  def ids(self) -> np.ndarray:
+    """The token ids by rank."""
+    return np.argsort(self.rank_V)
+
+  def check_tokenizer(self, sha256: str) -> None:
+    """Raises DataError if it is known to be for another tokenizer."""
+    if self.origin and self.origin.tokenizer_sha256 != sha256:
+      raise errors.DataError(
+        'the token order was made for another tokenizer (sha256 '
+        f'{self.origin.tokenizer_sha256[:12]}) than the data have '
+        f'({sha256[:12]}); make one from these data with `leviathan order`'
+      )
+
+
+def load(path: epath.PathLike) -> TokenOrder:
+  """Reads an order.
+
+  Raises:
+    DataError: there is none, or it is damaged.
+  """
+  path = epath.Path(path).expanduser()
+  if not path.exists():
+    raise errors.DataError(
+      f'token order {path} does not exist; make it with `leviathan order '
+      f'--dataset=... --method=distributional --output={path}`'
+    )
+  try:
+    with path.open('rb') as file:
+      rank_V = np.load(file, allow_pickle=False)
+    found = _origin_file(path)
+    origin = _origin(json.loads(found.read_text())) if found.exists() else None
+    return TokenOrder(rank_V, origin)
+  except (OSError, ValueError, TypeError, KeyError, errors.DataError) as e:
+    raise errors.DataError(
+      f'token order {path} cannot be read ({e}); make it again'
+    ) from e
+
+
+def save(order: TokenOrder, path: epath.PathLike) -> None:
+  """Writes an order to a path *.npy, in place of what is there."""
+  path = epath.Path(path).expanduser()
+  path.parent.mkdir(parents=True, exist_ok=True)
+  if order.origin:
+    facts = dataclasses.asdict(order.origin)
+    with outputs.durable(_origin_file(path)) as temporary:
+      temporary.write_text(json.dumps(facts, indent=2) + '\n')
+  with outputs.durable(path) as temporary, temporary.open('wb') as file:
+    np.save(file, order.rank_V.astype(np.int32))
+
+
+def _origin_file(path: epath.Path) -> epath.Path:
+  return path.with_suffix('.json')
+
+
+def _origin(facts: dict[str, Any]) -> Origin:
+  facts['dataset_fingerprints'] = tuple(facts['dataset_fingerprints'])
+  return Origin(**facts)

@@ -1,0 +1,74 @@
+"""Tokens alike in use lie together."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from leviathan.token_order import distributional
+
+GROUPS, SIZE = 4, 8
+
+
+@pytest.fixture(scope='module')
+def counts():
+  """Tokens of four groups, shuffled: each group has contexts of its own."""
+  rng = np.random.default_rng(0)
+  group_V = rng.permutation(np.repeat(np.arange(GROUPS), SIZE))
+  mean_VX = np.where(group_V[:, None] == np.arange(40) % GROUPS, 30.0, 1.0)
+  return group_V, scipy.sparse.csr_array(rng.poisson(mean_VX))
+
+
+def test_groups_of_one_use_lie_together(counts):
+  group_V, table = counts
+  counts_V = np.full(len(group_V), 1000)
+  spelled = np.random.default_rng(1).permutation(len(group_V))
+  ids = distributional.order(table, counts_V, spelled)
+  assert sorted(ids) == list(range(len(group_V)))
+  assert len(list(itertools.groupby(group_V[ids]))) == GROUPS
+
+
+def test_a_rare_token_lies_beside_the_one_spelled_alike(counts):
+  group_V, table = counts
+  counts_V = np.full(len(group_V), 1000)
+  # The last token of the spelling is too rare; the one before it is not.
+  spelled = np.random.default_rng(1).permutation(len(group_V))
+  rare, neighbour = spelled[-1], spelled[-2]
+  counts_V[rare] = distributional.MIN_COUNT - 1
+  ids = distributional.order(table, counts_V, spelled).tolist()
+  assert ids.index(rare) - ids.index(neighbour) == 1
+
+
+def test_without_frequent_tokens_spelling_is_all_there_is(counts):
+  _, table = counts
+  spelled = np.random.default_rng(1).permutation(GROUPS * SIZE)
+  ids = distributional.order(table, np.zeros(GROUPS * SIZE), spelled)
+  np.testing.assert_array_equal(ids, spelled)
+
+
+def test_points_on_a_line_come_in_its_order():
+  places = np.random.default_rng(0).permutation(37)
+  line = np.outer(places, [1.0, -2.0, 0.5])
+  found = places[distributional.bisect(line)].tolist()
+  assert found in (sorted(places), sorted(places, reverse=True))
+
+
+def test_equal_points_stay_as_they_came():
+  assert distributional.bisect(np.ones((9, 3))).tolist() == list(range(9))
+
+
+def test_more_points_than_dimensions_and_fewer_have_one_axis():
+  points = np.random.default_rng(0).normal(size=(5, 5)) * [9, 3, 1, 1, 1]
+  by_columns = distributional._principal_axis(points)
+  wide = np.concatenate([points, np.zeros((5, 1))], axis=1)
+  by_rows = distributional._principal_axis(wide)[:5]
+  by_rows /= np.linalg.norm(by_rows)
+  assert abs(by_columns @ by_rows) == pytest.approx(1)
+
+
+def test_mutual_information_is_that_of_the_formula():
+  table = scipy.sparse.csr_array(np.array([[8, 0], [1, 3]]))
+  found = distributional._ppmi(table).toarray()
+  expected = np.log([[8 * 12 / (8 * 9), 1], [1, 3 * 12 / (4 * 3)]])
+  np.testing.assert_allclose(found, expected)
