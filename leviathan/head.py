@@ -70,6 +70,8 @@ class Head(nn.Module):
       'BLD,VD->BLV', x_BLD, w_VD, preferred_element_type=jnp.float32
     )
     logits_BLV = sharding.constrain(logits_BLV, 'batch', None, 'vocab')
+    if w_VD.shape[0] == self.vocab_size:
+      return logits_BLV  # A fifth of a step's time on a CPU, at V = 16,384.
     is_token_V = jnp.arange(w_VD.shape[0]) < self.vocab_size
     return jnp.where(is_token_V, logits_BLV, jnp.finfo(jnp.float32).min)
 

@@ -59,6 +59,7 @@ def make_model(arm):
     'mlp_width': 24,
     'precision': 'float32',
     'remat': 'none',
+    'token_order': '',
     **ARMS[arm],
   }
   return config_lib.build(model_lib.ModelConfig, section).make()

@@ -30,9 +30,9 @@ from leviathan.data import records
 from leviathan.report import embeddings
 from leviathan.token_order import cooccurrence
 from leviathan.token_order import files as token_orders
+from leviathan.token_order import methods
 from leviathan.token_order import quality
 
-DIGITS = 3  # J
 NEIGHBOURS = 5  # On each side, in a token order.
 CONFIG = config_flag.define()
 DATASET = flags.DEFINE_string('dataset', None, 'Directory of a dataset.')
@@ -158,8 +158,7 @@ def of_dataset(directory: str) -> dict[str, Any]:
 def of_token_order(file: str, directory: str) -> dict[str, Any]:
   """Which tokens an order puts together, and what its digits say of their use.
 
-  The figures are those of three digits, as all the paper's layers have, beside
-  those of a random order.
+  Beside the figures of the order stand those of a random one.
   """
   order, dataset = token_orders.load(file), records.open_dataset(directory)
   found, tokenizer = dataset.manifest, dataset.tokenizer()
@@ -184,10 +183,10 @@ def of_token_order(file: str, directory: str) -> dict[str, Any]:
     'sha256': order.sha256,
     'origin': dataclasses.asdict(order.origin) if order.origin else None,
     'use_told_by_first_digits': quality.kept(
-      table, counts_V, order.rank_V, DIGITS
+      table, counts_V, order.rank_V, methods.DIGITS
     ),
     'the_same_of_a_random_order': quality.kept(
-      table, counts_V, random_V, DIGITS
+      table, counts_V, random_V, methods.DIGITS
     ),
     'neighbours': {
       tokenizer.token_text(i): neighbours(i)

@@ -18,7 +18,10 @@ MIN_COUNT = 16  # A rarer token is placed by its spelling.
 
 
 def order(
-  counts: cooccurrence.Table, counts_V: np.ndarray, spelled_V: np.ndarray
+  counts: cooccurrence.Table,
+  counts_V: np.ndarray,
+  spelled_V: np.ndarray,
+  base: int,
 ) -> np.ndarray:
   """The token ids in the order of their use.
 
@@ -26,6 +29,7 @@ def order(
     counts: of contexts, a row a token, see cooccurrence.count.
     counts_V: how frequent each token is.
     spelled_V: the token ids in the order of their spelling, see methods.
+    base: N, of the digits that the ranks will be written in.
 
   Returns:
     int64 ids by rank.
@@ -37,7 +41,7 @@ def order(
   x = vectors(counts[frequent_V])
   x_VC[frequent_V, : x.shape[1]] = x
   x_VC[spelled_V] = _filled(x_VC[spelled_V], frequent_V[spelled_V])
-  return spelled_V[bisect(x_VC[spelled_V])]
+  return spelled_V[bisect(x_VC[spelled_V], base)]
 
 
 def frequent(counts: cooccurrence.Table, counts_V: np.ndarray) -> np.ndarray:
@@ -84,11 +88,12 @@ def _filled(x_VC: np.ndarray, known_V: np.ndarray) -> np.ndarray:
   return x_VC[np.where(known_V, here, places[np.where(nearer, before, after)])]
 
 
-def bisect(x_VC: np.ndarray) -> np.ndarray:
+def bisect(x_VC: np.ndarray, base: int) -> np.ndarray:
   """The rows in a line: indices, alike ones near one another.
 
-  Each half is turned so that its line runs the way of the whole's; equal rows
-  stay in the order they came in.
+  Cuts fall where ranks change a digit, the highest first, as near to the middle
+  as that allows. Each part is turned so that its line runs the way of the
+  whole's; equal rows stay in the order they came in.
   """
   pieces = []
   todo = [(np.arange(len(x_VC)), np.ones(x_VC.shape[1]))]
@@ -100,9 +105,17 @@ def bisect(x_VC: np.ndarray) -> np.ndarray:
     axis = _principal_axis(x_VC[here])
     axis = axis if axis @ way >= 0 else -axis
     here = here[np.argsort(x_VC[here] @ axis, kind='stable')]
-    half = len(here) // 2
-    todo += [(here[half:], axis), (here[:half], axis)]
+    cut = _cut(len(here), base)
+    todo += [(here[cut:], axis), (here[:cut], axis)]
   return np.concatenate(pieces)
+
+
+def _cut(count: int, base: int) -> int:
+  """The multiple of the largest power of `base` below, nearest to half."""
+  block = 1
+  while block * base < count:
+    block *= base
+  return max(1, round(count / 2 / block)) * block
 
 
 def _principal_axis(x: np.ndarray) -> np.ndarray:

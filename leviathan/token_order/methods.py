@@ -10,10 +10,12 @@ from leviathan import config as config_lib
 from leviathan import errors
 from leviathan.data import records
 from leviathan.data import tokenizer as tokenizers
+from leviathan.embed import digits
 from leviathan.token_order import cooccurrence
 from leviathan.token_order import distributional
 from leviathan.token_order import files
 
+DIGITS = 3  # J of the paper's layers; blocks of tokens are made for it.
 Tick = Callable[[int], Any]
 
 
@@ -105,9 +107,9 @@ def _distributional(datasets, seed, tick) -> np.ndarray:
   del seed
   counts_V = _counts(datasets)
   counts = cooccurrence.count(datasets, counts_V, tick)
-  return distributional.order(
-    counts, counts_V, spelling(datasets[0].tokenizer())
-  )
+  spelled_V = spelling(datasets[0].tokenizer())
+  base = digits.base(len(counts_V), DIGITS)
+  return distributional.order(counts, counts_V, spelled_V, base)
 
 
 def _counts(datasets: Sequence[records.Dataset]) -> np.ndarray:

@@ -24,7 +24,7 @@ def test_groups_of_one_use_lie_together(counts):
   group_V, table = counts
   counts_V = np.full(len(group_V), 1000)
   spelled = np.random.default_rng(1).permutation(len(group_V))
-  ids = distributional.order(table, counts_V, spelled)
+  ids = distributional.order(table, counts_V, spelled, SIZE)
   assert sorted(ids) == list(range(len(group_V)))
   assert len(list(itertools.groupby(group_V[ids]))) == GROUPS
 
@@ -36,26 +36,48 @@ def test_a_rare_token_lies_beside_the_one_spelled_alike(counts):
   spelled = np.random.default_rng(1).permutation(len(group_V))
   rare, neighbour = spelled[-1], spelled[-2]
   counts_V[rare] = distributional.MIN_COUNT - 1
-  ids = distributional.order(table, counts_V, spelled).tolist()
+  ids = distributional.order(table, counts_V, spelled, SIZE).tolist()
   assert ids.index(rare) - ids.index(neighbour) == 1
 
 
 def test_without_frequent_tokens_spelling_is_all_there_is(counts):
   _, table = counts
   spelled = np.random.default_rng(1).permutation(GROUPS * SIZE)
-  ids = distributional.order(table, np.zeros(GROUPS * SIZE), spelled)
+  ids = distributional.order(table, np.zeros(GROUPS * SIZE), spelled, SIZE)
   np.testing.assert_array_equal(ids, spelled)
 
 
 def test_points_on_a_line_come_in_its_order():
   places = np.random.default_rng(0).permutation(37)
   line = np.outer(places, [1.0, -2.0, 0.5])
-  found = places[distributional.bisect(line)].tolist()
+  found = places[distributional.bisect(line, 4)].tolist()
   assert found in (sorted(places), sorted(places, reverse=True))
 
 
+@pytest.mark.parametrize(
+  'count, base, cut',
+  [
+    (17, 4, 16),
+    (16, 4, 8),
+    (33, 4, 16),
+    (3, 26, 2),
+    (4, 26, 2),
+    (700, 26, 676),
+  ],
+)
+def test_cuts_fall_where_a_digit_changes(count, base, cut):
+  assert distributional._cut(count, base) == cut
+
+
+def test_groups_as_large_as_blocks_fill_blocks():
+  group_V = np.random.default_rng(0).permutation(np.repeat(np.arange(9), 9))
+  points = np.random.default_rng(1).normal(size=(9, 5))[group_V]
+  found = group_V[distributional.bisect(points, 9)].reshape(9, 9)
+  assert (found == found[:, :1]).all()
+
+
 def test_equal_points_stay_as_they_came():
-  assert distributional.bisect(np.ones((9, 3))).tolist() == list(range(9))
+  assert distributional.bisect(np.ones((9, 3)), 3).tolist() == list(range(9))
 
 
 def test_more_points_than_dimensions_and_fewer_have_one_axis():
