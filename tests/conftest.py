@@ -18,6 +18,7 @@ import jax
 import pytest
 
 from leviathan import experiment
+from leviathan.data import job as job_lib
 from leviathan.data import manifest
 from leviathan.data import prepare
 from leviathan.data import text
@@ -46,7 +47,7 @@ def write_dataset(directory, texts, spec, *, seq_len=SEQ_LEN, **settings):
   source = directory.parent / f'{directory.name}.jsonl'
   source.parent.mkdir(parents=True, exist_ok=True)
   source.write_text(''.join(json.dumps({'text': t}) + '\n' for t in texts))
-  job = prepare.Job(
+  job = job_lib.Job(
     output=epath.Path(directory),
     inputs=(manifest.Input(name=str(source), bytes=source.stat().st_size),),
     tokenizer=spec,

@@ -24,11 +24,13 @@ import tqdm
 from leviathan import errors
 from leviathan.cli import text_flags
 from leviathan.data import files
+from leviathan.data import job as job_lib
 from leviathan.data import manifest as manifest_lib
 from leviathan.data import prepare
 from leviathan.data import records
 from leviathan.data import text
 from leviathan.data import tokenizer as tokenizers
+from leviathan.data import units
 
 _SEQ_LEN = flags.DEFINE_integer('seq_len', 512, 'Tokens of a sequence.')
 _VALIDATION_FRACTION = flags.DEFINE_float(
@@ -72,14 +74,14 @@ def main(argv: Sequence[str]) -> None:
   most, workers, part = _MAX_BAD_RECORDS.value, _WORKERS.value, _SHARD.value
   if part is not None:
     share, shares = shard(part)
-    prepare.start(job)
+    job_lib.start(job)
     with _progress(job):
       prepare.run_tokenize(job, workers, most, share, shares)
     print(
       f'shard {part} is done; when all are, run the command without --shard'
     )
     return
-  if done := prepare.progress(job):
+  if done := units.progress(job):
     print(f'going on: about {done / 1e6:,.0f} MB are done', file=sys.stderr)
   with _progress(job):
     manifests = prepare.run(job, workers, most)
@@ -94,7 +96,7 @@ def main(argv: Sequence[str]) -> None:
     print(f'texts that are in both train and validation: {shared:,}')
 
 
-def job_of_flags() -> prepare.Job:
+def job_of_flags() -> job_lib.Job:
   """The job that the flags describe.
 
   Raises:
@@ -117,7 +119,7 @@ def job_of_flags() -> prepare.Job:
       f'tokenizer={spec!r} is lossy: {lost}; `leviathan tokenizer --check` '
       'measures how much of your text that is, --allow_lossy takes it'
     )
-  return prepare.Job(
+  return job_lib.Job(
     output=epath.Path(output).expanduser().absolute(),
     inputs=tuple(
       manifest_lib.Input(name=name, bytes=files.size(name)) for name in inputs
@@ -150,14 +152,14 @@ def shard(value: str) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def _progress(job: prepare.Job) -> Iterator[None]:
+def _progress(job: job_lib.Job) -> Iterator[None]:
   """A bar in bytes of text, of what all processes have done, on a terminal."""
   with tqdm.tqdm(unit='B', unit_scale=True, disable=None) as bar:
     over = threading.Event()
 
     def watch():
       while not bar.disable and not over.wait(1):
-        bar.n = prepare.progress(job)
+        bar.n = units.progress(job)
         bar.refresh()
 
     thread = threading.Thread(target=watch, daemon=True)

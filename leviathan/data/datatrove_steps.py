@@ -13,7 +13,10 @@ Give each a `logging_dir` of its own, outside the output and WORK.
 
 from datatrove.pipeline import base
 
+from leviathan.data import job as job_lib
 from leviathan.data import prepare
+from leviathan.data import shards
+from leviathan.data import units as units_lib
 
 
 class _Step(base.PipelineStep):
@@ -21,7 +24,7 @@ class _Step(base.PipelineStep):
 
   type = 'leviathan'
 
-  def __init__(self, job: prepare.Job, max_bad_records: int = 0):
+  def __init__(self, job: job_lib.Job, max_bad_records: int = 0):
     super().__init__()
     self.job = job
     self.max_bad_records = max_bad_records
@@ -34,7 +37,7 @@ class Tokenize(_Step):
 
   def run(self, data=None, rank: int = 0, world_size: int = 1):
     """Makes the units of share `rank` of `world_size` that are missing."""
-    prepare.start(self.job)
+    job_lib.start(self.job)
     prepare.run_tokenize(self.job, 1, self.max_bad_records, rank, world_size)
     return data
 
@@ -46,9 +49,9 @@ class Write(_Step):
 
   def run(self, data=None, rank: int = 0, world_size: int = 1):
     """Writes the shards of share `rank` of `world_size` that are missing."""
-    units = prepare.read_units(self.job, self.max_bad_records)
-    for task in prepare.shard_tasks(self.job, units)[rank::world_size]:
-      prepare.write(self.job, task)
+    units = units_lib.read(self.job, self.max_bad_records)
+    for task in shards.tasks(self.job, units)[rank::world_size]:
+      shards.write(self.job, task)
     return data
 
 

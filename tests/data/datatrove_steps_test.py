@@ -13,10 +13,13 @@ import pytest
 
 from leviathan import errors
 from leviathan.data import datatrove_steps
+from leviathan.data import job as job_lib
 from leviathan.data import manifest as manifest_lib
 from leviathan.data import prepare
+from leviathan.data import shards as shards_lib
 from leviathan.data import text
 from leviathan.data import tokenizer
+from leviathan.data import units as units_lib
 
 ROOT = pathlib.Path(__file__).parents[2]
 TEXTS = [f'{i} ' + 'so it goes ' * (i * 37 % 23) for i in range(200)]
@@ -25,7 +28,7 @@ TEXTS = [f'{i} ' + 'so it goes ' * (i * 37 % 23) for i in range(200)]
 @pytest.fixture
 def job(tiny, tmp_path, monkeypatch):
   """Of three files, several blocks each, into several shards."""
-  monkeypatch.setattr(prepare, '_SHARD_BYTES', 3000)
+  monkeypatch.setattr(shards_lib, '_SHARD_BYTES', 3000)
   return job_of(tiny, tmp_path)
 
 
@@ -37,7 +40,7 @@ def job_of(tiny, tmp_path, last=''):
     path.write_text(''.join(lines) + (last if i == 2 else ''))
     inputs.append(manifest_lib.Input(name=str(path), bytes=path.stat().st_size))
   spec = f'spm:{tiny.tokenizer}'
-  return prepare.Job(
+  return job_lib.Job(
     output=epath.Path(tmp_path / 'shared'),
     inputs=tuple(inputs),
     tokenizer=spec,
@@ -111,7 +114,7 @@ def test_a_task_does_a_share_and_all_tasks_do_all(job):
   for rank in range(3):
     datatrove_steps.Tokenize(job).run(rank=rank, world_size=3)
     made.append(units(job))
-  tasks = prepare.shard_tasks(job, prepare.read_units(job, 0))
+  tasks = shards_lib.tasks(job, units_lib.read(job, 0))
   for rank in range(3):
     datatrove_steps.Write(job).run(rank=rank, world_size=3)
     written.append(shards(job))
@@ -127,7 +130,7 @@ def test_a_stage_that_was_done_is_used(job, tmp_path, monkeypatch):
     raise AssertionError(f'a unit is made again: {args}')
 
   with monkeypatch.context() as patch:
-    patch.setattr(prepare, '_make_unit', never)
+    patch.setattr(units_lib, '_make_unit', never)
     # Shared out in another way.
     run_all(job, tmp_path / 'logs', tasks=2)
   assert contents(job.output) == plain(job, tmp_path)
@@ -135,7 +138,7 @@ def test_a_stage_that_was_done_is_used(job, tmp_path, monkeypatch):
 
 def test_marks_of_datatrove_do_not_stand_for_what_was_removed(job, tmp_path):
   executor(tmp_path / 'logs', datatrove_steps.Tokenize(job)).run()
-  prepare.clear(job)
+  job_lib.clear(job)
   run_all(job, tmp_path / 'logs')
   assert contents(job.output) == plain(job, tmp_path)
 
@@ -167,7 +170,7 @@ def test_bad_records_that_are_allowed_are_left_out(tiny, tmp_path):
   job = job_of(tiny, tmp_path, last='{"text": 1}\n')
   logs = tmp_path / 'logs'
   run_all(job, logs, most=1)
-  bad = (job.output / prepare.BAD_RECORDS_FILE).read_text()
+  bad = (job.output / units_lib.BAD_RECORDS_FILE).read_text()
   assert len(bad.splitlines()) == 1
 
 

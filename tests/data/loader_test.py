@@ -11,8 +11,8 @@ import pytest
 from leviathan import errors
 from leviathan.data import loader
 from leviathan.data import mixture
-from leviathan.data import prepare
 from leviathan.data import records
+from leviathan.data import shards
 
 PAD = records.PAD
 
@@ -209,7 +209,7 @@ def test_a_bad_row_surfaces_as_itself():
 def test_a_real_dataset_loses_no_token(
   make_dataset, tiny, tmp_path, monkeypatch
 ):
-  monkeypatch.setattr(prepare, '_SHARD_BYTES', 600)
+  monkeypatch.setattr(shards, '_SHARD_BYTES', 600)
   make_dataset(
     tmp_path / 'd',
     [f'document {i}\n' for i in range(90)],

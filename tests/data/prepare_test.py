@@ -18,11 +18,14 @@ import zstandard
 
 from leviathan import errors
 from leviathan.data import files
+from leviathan.data import job as job_lib
 from leviathan.data import manifest as manifest_lib
 from leviathan.data import prepare
 from leviathan.data import records
+from leviathan.data import shards
 from leviathan.data import text
 from leviathan.data import tokenizer as tokenizers
+from leviathan.data import units as units_lib
 
 TEXTS = [f'Text {i} has\n{"words, " * (i * 7 % 40)}.' for i in range(120)]
 KILLS = 8
@@ -44,7 +47,7 @@ def job(tiny, tmp_path):
       path.write_bytes(data)
       inputs.append(manifest_lib.Input(name=str(path), bytes=len(data)))
     spec = f'spm:{tiny.tokenizer}'
-    return prepare.Job(
+    return job_lib.Job(
       output=epath.Path(tmp_path / output),
       inputs=tuple(inputs),
       tokenizer=spec,
@@ -116,20 +119,20 @@ def test_the_sharing_out_of_work_changes_no_byte(
   job, tmp_path, monkeypatch, workers
 ):
   made = []
-  honest = prepare._make_unit
+  honest = units_lib._make_unit
   monkeypatch.setattr(
-    prepare, '_make_unit', lambda *a: made.append(a[:2]) or honest(*a)
+    units_lib, '_make_unit', lambda *a: made.append(a[:2]) or honest(*a)
   )
   settings = {'validation_fraction': 0.3}
   prepare.run(job(CORPUS, 'one', **settings))
   many = job(CORPUS, 'many', **settings)
   assert len(many.groups) > 1
-  prepare.start(many)
-  tasks = prepare.tasks(many, workers)
+  job_lib.start(many)
+  tasks = units_lib.tasks(many, workers)
   assert len(tasks) >= workers
   random.Random(workers).shuffle(tasks)
   for task in tasks:
-    prepare.tokenize(many, task, 0)
+    units_lib.tokenize(many, task, 0)
     # No task does another's work.
     for job_, path in made:
       if job_ == many:
@@ -146,7 +149,7 @@ def test_processes_and_shards_change_no_byte(job, tmp_path):
   prepare.run(job(CORPUS, 'two'), workers_=2)
   array = job(CORPUS, 'array')
   for share in (2, 0, 1):
-    prepare.start(array)
+    job_lib.start(array)
     prepare.run_tokenize(array, 1, 0, share, 3)
   assert array.work.exists() and not array.output.exists()
   units = everything(tmp_path / array.work.name / 'units')
@@ -279,7 +282,7 @@ def test_the_totals_add_up_to_the_input(job, tmp_path):
     train.documents,
   )
   assert train.duplicates + validation.duplicates == 35
-  bad = (tmp_path / 'out' / prepare.BAD_RECORDS_FILE).read_text().splitlines()
+  bad = (tmp_path / 'out' / units_lib.BAD_RECORDS_FILE).read_text().splitlines()
   path = str(tmp_path / 'b.jsonl')
   assert [
     (row['reason'], row['path'], row['line']) for row in map(json.loads, bad)
@@ -311,9 +314,9 @@ def test_what_was_done_before_a_bad_record_is_kept(job, monkeypatch):
   with pytest.raises(errors.DataError, match='a.jsonl:31'):
     prepare.run(one)
   made = []
-  honest = prepare._make_unit
+  honest = units_lib._make_unit
   monkeypatch.setattr(
-    prepare, '_make_unit', lambda *a: made.append(a) or honest(*a)
+    units_lib, '_make_unit', lambda *a: made.append(a) or honest(*a)
   )
   prepare.run(one, 1, 1)
   assert len(made) == 1
@@ -341,7 +344,7 @@ def test_the_unfinished_work_of_another_job_is_refused(job):
 
 def test_a_file_in_the_output_costs_no_work(job, tmp_path):
   one = job({'a.jsonl': jsonl(TEXTS[:30])})
-  prepare.start(one)
+  job_lib.start(one)
   prepare.run_tokenize(one, 1, 0)
   units = done(one.work)
   one.output.mkdir()
@@ -355,24 +358,24 @@ def test_a_file_in_the_output_costs_no_work(job, tmp_path):
 
 def test_work_that_was_cleared_in_part_is_begun_again(job):
   one = job({'a.jsonl': jsonl(TEXTS[:30])})
-  prepare.start(one)
+  job_lib.start(one)
   (one.work / 'units').rmdir()
   (one.work / 'groups').rmdir()
   assert prepare.run(one)[one.output].documents == 30
   # Facts of shards that went away with the output are not trusted.
   two = job({'a.jsonl': jsonl(TEXTS[:30])}, 'two')
-  prepare.start(two)
+  job_lib.start(two)
   prepare.run_tokenize(two, 1, 0)
-  for task in prepare.shard_tasks(two, prepare.read_units(two, 0)):
-    prepare.write(two, task)
+  for task in shards.tasks(two, units_lib.read(two, 0)):
+    shards.write(two, task)
   (two.work / 'output').rmtree()
   assert prepare.run(two)[two.output].documents == 30
 
 
 def test_two_at_once_are_refused(job):
   one = job({'a.jsonl': jsonl(TEXTS[:30])})
-  prepare.start(one)
-  with prepare._alone(one):
+  job_lib.start(one)
+  with job_lib.alone(one):
     with pytest.raises(errors.DataError, match='another process is at work'):
       prepare.run(one)
   assert prepare.run(one)[one.output].documents == 30
@@ -380,7 +383,7 @@ def test_two_at_once_are_refused(job):
 
 def test_a_text_that_the_tokenizer_refuses_is_a_bad_record(job, monkeypatch):
   one = job({'a.jsonl': jsonl(['good', 'awful', 'good'])})
-  honest = prepare.load_tokenizer(one)
+  honest = job_lib.load_tokenizer(one)
 
   class Tokenizer:
     eos_id, vocab_size = honest.eos_id, honest.vocab_size
@@ -391,7 +394,7 @@ def test_a_text_that_the_tokenizer_refuses_is_a_bad_record(job, monkeypatch):
         raise errors.DataError('too awful')
       return honest.encode(content)
 
-  monkeypatch.setattr(prepare, 'load_tokenizer', lambda job: Tokenizer())
+  monkeypatch.setattr(job_lib, 'load_tokenizer', lambda job: Tokenizer())
   with pytest.raises(errors.DataError, match='a.jsonl:2 .*too awful'):
     prepare.run(one)
   found = prepare.run(one, 1, 1)[one.output]
@@ -406,10 +409,10 @@ def test_a_seed_has_64_bits(job, seed):
 
 def test_a_shard_that_has_not_run_is_named(job):
   one = job(CORPUS)
-  prepare.start(one)
+  job_lib.start(one)
   prepare.run_tokenize(one, 1, 0, 0, 2)
   with pytest.raises(errors.DataError, match='not all shards have run'):
-    prepare.read_units(one, 0)
+    units_lib.read(one, 0)
 
 
 def test_subsets_are_datasets_of_their_own(job, tmp_path):

@@ -13,8 +13,8 @@ import pytest
 
 from leviathan import errors
 from leviathan.data import manifest as manifest_lib
-from leviathan.data import prepare
 from leviathan.data import records
+from leviathan.data import shards
 from leviathan.data import stream
 from leviathan.data import text
 from leviathan.data import tokenizer as tokenizers
@@ -50,7 +50,7 @@ def write(make_dataset, monkeypatch, tmp_path):
 
   def written(directory, texts, *, tokenizer=Bytes, shard_bytes=1 << 26, **kw):
     monkeypatch.setitem(tokenizers.KINDS, 'bytes', tokenizer)
-    monkeypatch.setattr(prepare, '_SHARD_BYTES', shard_bytes)
+    monkeypatch.setattr(shards, '_SHARD_BYTES', shard_bytes)
     tokenizers.load_once.cache_clear()
     (tmp_path / 'model').touch()
     try:
