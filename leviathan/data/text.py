@@ -10,7 +10,6 @@ kind: each reads all of it, and parses the blocks that are its own.
 """
 
 from collections.abc import Callable
-from collections.abc import Generator
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -144,7 +143,11 @@ def blocks(
   Raises:
     DataError: a file cannot be read.
   """
-  lines = _lines(paths, format_, block_bytes, functools.lru_cache(1)(wanted))
+  lines = _Cutter(
+    limit=format_.max_record_bytes,
+    block_bytes=block_bytes,
+    wanted=functools.lru_cache(1)(wanted),
+  ).lines(paths)
   for block, group in itertools.groupby(lines, key=operator.itemgetter(0)):
     yield block, _records(group, format_)
 
@@ -159,80 +162,76 @@ class _Line(NamedTuple):
   too_large: bool = False
 
 
-def _lines(
-  paths: Sequence[str],
-  format_: Format,
-  block_bytes: int,
-  wanted: Callable[[int], bool],
-) -> Iterator[_Line]:
-  """All lines of wanted blocks, and one for each block that is not."""
-  offset = 0
-  for path in paths:
-    read = _whole if path.endswith('.txt') else _split
-    offset = yield from read(
-      path, offset, format_.max_record_bytes, block_bytes, wanted
-    )
+@dataclasses.dataclass(kw_only=True)
+class _Cutter:
+  """Cuts files into lines, one file after another.
 
+  Attributes:
+    limit: bytes of a line; of a longer one memory holds no more.
+    block_bytes: see blocks.
+    wanted: see blocks.
+    offset: bytes of the files that have been read.
+  """
 
-def _whole(
-  path: str,
-  offset: int,
-  limit: int,
-  block_bytes: int,
-  wanted: Callable[[int], bool],
-) -> Generator[_Line, None, int]:
-  """A .txt file as one line; returns the offset behind it."""
-  block, size = offset // block_bytes, files.size(path)
-  data, large = None, size > limit
-  if wanted(block):
-    data = b'' if large else b''.join(files.chunks(path))
-  yield _Line(block, path, 1, data, large)
-  return offset + size
+  limit: int
+  block_bytes: int
+  wanted: Callable[[int], bool]
+  offset: int = 0
 
+  def lines(self, paths: Sequence[str]) -> Iterator[_Line]:
+    """All lines of wanted blocks, and one for each block that is not."""
+    for path in paths:
+      read = self._whole if path.endswith('.txt') else self._split
+      yield from read(path)
 
-def _split(
-  path: str,
-  offset: int,
-  limit: int,
-  block_bytes: int,
-  wanted: Callable[[int], bool],
-) -> Generator[_Line, None, int]:
-  """The lines of a file that begins at `offset`; returns that behind it."""
-  start = offset
-  begin, line = offset, 1  # Of the record at hand.
-  block, stop, mine = 0, 0, True
-  parts, held = [], 0
-  for chunk in files.chunks(path):
-    at = 0
-    while at < len(chunk):
-      if offset + at == begin:
-        block, stop = begin // block_bytes, begin
-        mine = wanted(block)
-        if not mine:
-          # All up to the first line feed that no record of the block follows.
-          stop = (block + 1) * block_bytes - 1
-          yield _Line(block, path, line, None)
-      end = chunk.find(b'\n', max(at, stop - offset)) + 1
-      if mine:
-        held += (end or len(chunk)) - at
-        if held - bool(end) <= limit:
-          parts.append(chunk[at : end or None])
-        else:
-          parts.clear()  # Too large: memory holds no more of it than this.
+  def _whole(self, path: str) -> Iterator[_Line]:
+    """A .txt file as one line."""
+    block, size = self.offset // self.block_bytes, files.size(path)
+    data, large = None, size > self.limit
+    if self.wanted(block):
+      data = b'' if large else b''.join(files.chunks(path))
+    yield _Line(block, path, 1, data, large)
+    self.offset += size
+
+  def _split(self, path: str) -> Iterator[_Line]:
+    """The lines of a file."""
+    start = offset = self.offset  # Of the file, and of the chunk at hand.
+    begin, line = offset, 1  # Of the record at hand.
+    block, stop, mine = 0, 0, True
+    parts, held = [], 0
+    for chunk in files.chunks(path):
+      at = 0
+      while at < len(chunk):
+        if offset + at == begin:
+          block, stop = begin // self.block_bytes, begin
+          mine = self.wanted(block)
+          if not mine:
+            # All up to the first line feed that no record of the block follows.
+            stop = (block + 1) * self.block_bytes - 1
+            yield _Line(block, path, line, None)
+        end = chunk.find(b'\n', max(at, stop - offset)) + 1
+        if mine:
+          held += (end or len(chunk)) - at
+          if held - bool(end) <= self.limit:
+            parts.append(chunk[at : end or None])
+          else:
+            parts.clear()  # Too large: memory holds no more of it than this.
+          if end:
+            yield _Line(
+              block, path, line, b''.join(parts), held - 1 > self.limit
+            )
+        line += chunk.count(b'\n', at, end or len(chunk))
+        at = end or len(chunk)
         if end:
-          yield _Line(block, path, line, b''.join(parts), held - 1 > limit)
-      line += chunk.count(b'\n', at, end or len(chunk))
-      at = end or len(chunk)
-      if end:
-        begin, parts, held = offset + end, [], 0
-    offset += len(chunk)
-  if held:
-    yield _Line(block, path, line, b''.join(parts), held > limit)
-  if offset == start:
-    raise errors.DataError(
-      f'{path} holds 0 bytes when it is unpacked; remove it or write it again'
-    )
-  return offset
+          begin, parts, held = offset + end, [], 0
+      offset += len(chunk)
+    if held:
+      yield _Line(block, path, line, b''.join(parts), held > self.limit)
+    if offset == start:
+      raise errors.DataError(
+        f'{path} holds 0 bytes when it is unpacked; remove it or write it again'
+      )
+    self.offset = offset
 
 
 def _records(
