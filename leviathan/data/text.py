@@ -220,7 +220,10 @@ class _Cutter:
             yield _Line(
               block, path, line, b''.join(parts), held - 1 > self.limit
             )
-        line += chunk.count(b'\n', at, end or len(chunk))
+        if mine:
+          line += bool(end)
+        else:
+          line += chunk.count(b'\n', at, end or len(chunk))
         at = end or len(chunk)
         if end:
           begin, parts, held = offset + end, [], 0

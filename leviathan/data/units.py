@@ -115,51 +115,96 @@ def _unit(job: job_lib.Job, group: int, block: int) -> epath.Path:
   return job.work / 'units' / f'{group:05d}-{block:06d}'
 
 
+class _Content:
+  """The documents of one side, until they are written."""
+
+  def __init__(self):
+    self.hashes = array.array('Q')
+    self._bytes = 0
+    self._ids: list[array.array] = []
+    self._places: list[tuple[str, int]] = []
+
+  def add(
+    self, document: text.Document, size: int, ids: array.array, digest: int
+  ) -> None:
+    """One document of so many bytes."""
+    self._bytes += size
+    self._ids.append(ids)
+    self._places.append((document.path, document.line))
+    self.hashes.append(digest)
+
+  def side(self, name: str) -> Side:
+    """What unit.json says of it."""
+    return Side(
+      dataset=name,
+      documents=len(self._ids),
+      bytes=self._bytes,
+      tokens=sum(map(len, self._ids)),
+    )
+
+  def checked_ids(self, tokenizer: tokenizers.Tokenizer) -> np.ndarray:
+    """The ids of all documents, one after another, each with its EOS.
+
+    Checked together, which costs far less than one by one.
+
+    Raises:
+      DataError: the tokenizer made EOS or what is no id; names the document.
+    """
+    found = np.frombuffer(b''.join(self._ids), np.uint32)
+    ends = np.count_nonzero(found == tokenizer.eos_id)
+    if ends != len(self._ids) or found.max() >= tokenizer.vocab_size:
+      for (path, line), ids in zip(self._places, self._ids, strict=True):
+        _check(tokenizer, f'{path}:{line}', np.frombuffer(ids, np.uint32)[:-1])
+    return found
+
+
 def _make_unit(
   job: job_lib.Job,
   path: epath.Path,
   documents: Iterator[text.Document | text.BadRecord],
   max_bad_records: int,
 ) -> None:
-  """Writes one unit: `unit.json`, and ids and hashes of each side."""
+  """Makes one unit: `unit.json`, and ids and hashes of each side."""
   tokenizer = job_lib.load_tokenizer(job)
   unit = Unit()
-  sides: dict[str, Side] = {}
-  ids: dict[str, array.array] = {}
-  hashes: dict[str, array.array] = {}
+  contents: dict[str, _Content] = collections.defaultdict(_Content)
   for record in documents:
     unit.records += 1
     if isinstance(record, text.Document):
       if not record.text:
         unit.skip('empty_text')
         continue
-      new = _encode(tokenizer, record)
-      if isinstance(new, array.array):
-        content = record.text.encode()
-        digest = int.from_bytes(hashlib.sha256(content).digest()[:8], 'big')
-        name = _dataset(job, record.subset, digest)
-        if name not in sides:
-          sides[name] = Side(dataset=name)
-          ids[name], hashes[name] = array.array('I'), array.array('Q')
-        ids[name].extend(new)
-        hashes[name].append(digest)
-        sides[name].documents += 1
-        sides[name].bytes += len(content)
-        sides[name].tokens += len(new)
+      ids = _encode(tokenizer, record)
+      if isinstance(ids, array.array):
+        data = record.text.encode()
+        digest = int.from_bytes(hashlib.sha256(data).digest()[:8], 'big')
+        content = contents[_dataset(job, record.subset, digest)]
+        content.add(record, len(data), ids, digest)
         continue
-      record = new
+      record = ids
     unit.skip(record.reason)
     unit.bad.append(dataclasses.asdict(record))
     if len(unit.bad) > max_bad_records:
       raise _too_many(record, max_bad_records)
-  unit.sides = [sides[name] for name in sorted(sides)]
+  _save(path, unit, dict(sorted(contents.items())), tokenizer)
+
+
+def _save(
+  path: epath.Path,
+  unit: Unit,
+  contents: dict[str, _Content],
+  tokenizer: tokenizers.Tokenizer,
+) -> None:
+  """Writes a unit; one file has all sides, since there may be many."""
+  unit.sides = [content.side(name) for name, content in contents.items()]
   with outputs.durable(path) as temporary:
     temporary.mkdir()
-    # One file of all sides, one after another: there may be many.
-    for name, values in (('ids', ids), ('hashes', hashes)):
-      with open(temporary / name, 'wb') as file:
-        for side in unit.sides:
-          file.write(_little(values[side.dataset]).data)
+    with open(temporary / 'ids', 'wb') as file:
+      for content in contents.values():
+        file.write(_little(content.checked_ids(tokenizer)).data)
+    with open(temporary / 'hashes', 'wb') as file:
+      for content in contents.values():
+        file.write(_little(np.frombuffer(content.hashes, 'Q')).data)
     (temporary / 'unit.json').write_text(json.dumps(dataclasses.asdict(unit)))
 
 
@@ -200,26 +245,29 @@ def _encode(
       path=document.path,
       line=document.line,
     )
-  found = np.frombuffer(ids, np.uint32)
-  if (found == tokenizer.eos_id).any():
-    raise errors.DataError(
-      f'{document.where}: the tokenizer makes end-of-sequence, id '
-      f'{tokenizer.eos_id}, out of its text; use another tokenizer'
-    )
-  if found.size and found.max() >= tokenizer.vocab_size:
-    raise errors.DataError(
-      f'{document.where}: the tokenizer makes id {found.max()}, outside [0, '
-      f'{tokenizer.vocab_size}); use another tokenizer'
-    )
-  del found  # An array that is looked into cannot grow.
   ids.append(tokenizer.eos_id)
   return ids
 
 
-def _little(values: array.array) -> np.ndarray:
+def _check(
+  tokenizer: tokenizers.Tokenizer, where: str, ids: np.ndarray
+) -> None:
+  """Raises DataError unless the ids of a document may stand in a dataset."""
+  if (ids == tokenizer.eos_id).any():
+    raise errors.DataError(
+      f'{where}: the tokenizer makes end-of-sequence, id '
+      f'{tokenizer.eos_id}, out of its text; use another tokenizer'
+    )
+  if ids.size and ids.max() >= tokenizer.vocab_size:
+    raise errors.DataError(
+      f'{where}: the tokenizer makes id {ids.max()}, outside [0, '
+      f'{tokenizer.vocab_size}); use another tokenizer'
+    )
+
+
+def _little(values: np.ndarray) -> np.ndarray:
   """The values, little-endian."""
-  native = np.frombuffer(values, values.typecode)
-  return native.astype(native.dtype.newbyteorder('<'), copy=False)
+  return values.astype(values.dtype.newbyteorder('<'), copy=False)
 
 
 class Place(NamedTuple):
