@@ -6,9 +6,10 @@ the file; so they are written down here, as data.
 """
 
 import array
-import base64
+import binascii
 from collections.abc import Sequence
 import dataclasses
+import functools
 import hashlib
 import re
 
@@ -102,17 +103,23 @@ class TiktokenTokenizer:
         f'give the file of {", ".join(known.name for known in KNOWN.values())}'
       )
     self._known = KNOWN[self.sha256]
-    lines = (line.split() for line in data.splitlines())
-    ranks = {base64.b64decode(piece): int(rank) for piece, rank in lines}
-    self._pieces = {rank: piece for piece, rank in ranks.items()}
+    # A piece and its rank, and so on; 200,000 pairs are worth no loop.
+    words = data.split()
+    pieces = map(binascii.a2b_base64, words[::2])
+    self._ranks = dict(zip(pieces, map(int, words[1::2]), strict=True))
     self._encoding = tiktoken.Encoding(
       self._known.name,
       pat_str=self._known.pattern,
-      mergeable_ranks=ranks,
+      mergeable_ranks=self._ranks,
       special_tokens=self._known.special,
     )
     self.vocab_size = self._encoding.n_vocab
     self.eos_id = self._known.special[_END]
+
+  @functools.cached_property
+  def _pieces(self) -> dict[int, bytes]:
+    """The piece of each id."""
+    return {rank: piece for piece, rank in self._ranks.items()}
 
   def encode(self, text: str) -> array.array:
     """See Tokenizer.
