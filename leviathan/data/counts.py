@@ -25,7 +25,7 @@ def unigram_counts(ids: np.ndarray, vocab_size: int) -> np.ndarray:
       f'token id {ids[at]} at position {at} is outside [0, {vocab_size}); '
       'use the tokenizer that made the ids'
     )
-  return np.bincount(ids.astype(np.int64), minlength=vocab_size)
+  return np.bincount(ids.astype(np.int64, copy=False), minlength=vocab_size)
 
 
 def entropy(counts_V: np.ndarray) -> float:

@@ -24,12 +24,17 @@ _SHARDS = 256
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-  """Shard `index` of `count` of a dataset, made from some units."""
+  """Shard `index` of `count` of a dataset, made from some units.
+
+  All that writing needs of the tokenizer is here: large ones take long to load.
+  """
 
   dataset: str
   index: int
   count: int
   parts: tuple[stream.Part, ...]
+  eos_id: int
+  vocab_size: int
 
   @property
   def name(self) -> str:
@@ -39,6 +44,7 @@ class Task:
 
 def tasks(job: job_lib.Job, units: units_lib.Units) -> list[Task]:
   """The work of the second stage."""
+  tokenizer = job_lib.load_tokenizer(job)
   found = []
   for dataset in units.datasets:
     parts = tuple(
@@ -49,7 +55,14 @@ def tasks(job: job_lib.Job, units: units_lib.Units) -> list[Task]:
     size = rows * (job.seq_len + 1) * records.ID.itemsize
     count = min(rows, _SHARDS, -(-size // _SHARD_BYTES))
     found += [
-      Task(dataset=dataset, index=i, count=count, parts=parts)
+      Task(
+        dataset=dataset,
+        index=i,
+        count=count,
+        parts=parts,
+        eos_id=tokenizer.eos_id,
+        vocab_size=tokenizer.vocab_size,
+      )
       for i in range(count)
     ]
   return found
@@ -63,8 +76,7 @@ def write(job: job_lib.Job, task: Task) -> None:
     return
   directory.mkdir(parents=True, exist_ok=True)
   facts.parent.mkdir(parents=True, exist_ok=True)
-  tokenizer = job_lib.load_tokenizer(job)
-  source = stream.Stream(task.parts, tokenizer.eos_id)
+  source = stream.Stream(task.parts, task.eos_id)
   sequences = source.sequences(job.seq_len)
   indices = np.arange(
     task.index * sequences // task.count,
@@ -72,14 +84,15 @@ def write(job: job_lib.Job, task: Task) -> None:
   )
   if job.shuffle_seed is not None:
     indices = order.permute(indices, sequences, job.shuffle_seed)
-  counts_V = np.zeros(tokenizer.vocab_size, np.int64)
+  counts_V = np.zeros(task.vocab_size, np.int64)
 
   def counted():
     for rows in source.rows(indices, job.seq_len):
-      targets = rows[:, 1:].ravel()
+      # In the type that they are counted in, at once.
+      targets = rows[:, 1:].astype(np.int64).ravel()
       if rows[:, -1].max() == records.PAD:  # Rarely; the mask costs time.
         targets = targets[targets != records.PAD]
-      counts_V[:] += counts.unigram_counts(targets, tokenizer.vocab_size)
+      counts_V[:] += counts.unigram_counts(targets, task.vocab_size)
       yield from rows
 
   with outputs.durable(directory / task.name) as temporary:
