@@ -32,17 +32,16 @@ def run(
 ) -> dict[epath.Path, manifest_lib.Manifest]:
   """All stages on this machine; see there."""
   job_lib.start(job)
-  with job_lib.alone(job):
+  with job_lib.alone(job), workers.Workers(workers_) as pool:
     try:
-      run_tokenize(job, workers_, max_bad_records)
+      _tokenize(job, pool, max_bad_records)
       units = units_lib.read(job, max_bad_records)
     except errors.UserError:
       if not units_lib.progress(job):
         # Nothing is lost, and the mended input is another job.
         job_lib.clear(job)
       raise
-    todo = [(job, task) for task in shards.tasks(job, units)]
-    workers.run(shards.write, todo, workers_)
+    pool.run(shards.write, [(job, task) for task in shards.tasks(job, units)])
     return finish(job, units)
 
 
@@ -54,12 +53,19 @@ def run_tokenize(
   shares: int = 1,
 ) -> None:
   """One share of the first stage on this machine."""
-  todo = units_lib.tasks(job, shares * workers_)[share::shares]
-  workers.run(
-    units_lib.tokenize,
-    [(job, task, max_bad_records) for task in todo],
-    workers_,
-  )
+  with workers.Workers(workers_) as pool:
+    _tokenize(job, pool, max_bad_records, share, shares)
+
+
+def _tokenize(
+  job: job_lib.Job,
+  pool: workers.Workers,
+  max_bad_records: int,
+  share: int = 0,
+  shares: int = 1,
+) -> None:
+  todo = units_lib.tasks(job, shares * pool.count)[share::shares]
+  pool.run(units_lib.tokenize, [(job, task, max_bad_records) for task in todo])
 
 
 def finish(

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import gzip
 import json
+import multiprocessing
 import os
 import pickle
 import random
@@ -26,6 +27,7 @@ from leviathan.data import shards
 from leviathan.data import text
 from leviathan.data import tokenizer as tokenizers
 from leviathan.data import units as units_lib
+from leviathan.data import workers
 
 TEXTS = [f'Text {i} has\n{"words, " * (i * 7 % 40)}.' for i in range(120)]
 KILLS = 8
@@ -217,7 +219,7 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
   script = (
     'import os, sys, time; from leviathan.data import workers\n'
     'if __name__ == "__main__":\n'
-    '  workers.run(time.sleep, [(60,), (60,)], 2)\n'
+    '  workers.Workers(2).run(time.sleep, [(60,), (60,)])\n'
   )
   (tmp_path / 'main.py').write_text(script)
   process = subprocess.Popen([sys.executable, tmp_path / 'main.py'])
@@ -245,7 +247,7 @@ def test_a_worker_that_is_killed_is_one_line(tmp_path):
     'from leviathan import errors\n'
     'if __name__ == "__main__":\n'
     '  try:\n'
-    '    workers.run(os.abort, [()], 2)\n'
+    '    workers.Workers(2).run(os.abort, [()])\n'
     '  except errors.DataError as e:\n'
     '    print(e)\n'
   )
@@ -257,6 +259,45 @@ def test_a_worker_that_is_killed_is_one_line(tmp_path):
     check=True,
   )
   assert 'one of 2 workers was killed' in found.stdout
+
+
+def test_workers_stay_for_more_work():
+  found = []
+  with workers.Workers(2) as pool:
+    for _ in range(2):
+      pool.run(time.sleep, [(0,), (0,)])
+      found.append({child.pid for child in multiprocessing.active_children()})
+  assert found[0] == found[1] and len(found[0]) == 2
+  assert not multiprocessing.active_children()
+
+
+def test_a_unit_that_cannot_be_written_is_not_passed_over(job, monkeypatch):
+  one = job({'a.jsonl': jsonl(TEXTS[:30])})
+  honest, saved = units_lib._save, []
+
+  def full(path, *rest):
+    saved.append(path)
+    if len(saved) == 2:
+      raise OSError('no space left')
+    honest(path, *rest)
+
+  monkeypatch.setattr(units_lib, '_save', full)
+  with pytest.raises(OSError, match='no space left'):
+    prepare.run(one)
+  assert not any((one.work / 'groups').iterdir())
+  assert prepare.run(one)[one.output].documents == 30
+
+
+def test_writing_needs_no_tokenizer(job, monkeypatch):
+  one = job({'a.jsonl': jsonl(TEXTS[:30])})
+  job_lib.start(one)
+  prepare.run_tokenize(one, 1, 0)
+  tasks = shards.tasks(one, units_lib.read(one, 0))
+  with monkeypatch.context() as patch:
+    patch.setattr(job_lib, 'load_tokenizer', None)
+    for task in tasks:
+      shards.write(one, task)
+  assert prepare.run(one)[one.output].documents == 30
 
 
 BAD = b'{"text": 1}\n{"no": 1}\n\n{"text": ""}\nnot json\n'
