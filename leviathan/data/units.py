@@ -6,7 +6,9 @@ a directory in WORK, in whatever order and by whatever worker.
 
 import array
 import collections
+from collections.abc import Callable
 from collections.abc import Iterator
+from concurrent import futures
 import dataclasses
 import functools
 import hashlib
@@ -92,12 +94,20 @@ def tokenize(job: job_lib.Job, task: Task, max_bad_records: int) -> None:
     return
   paths = [file.name for file in job.groups[task.group]]
   found = []
-  for block, documents in text.blocks(
-    paths, job.format, job.block_bytes, missing
-  ):
-    found.append(block)
-    if missing(block):
-      _make_unit(job, _unit(job, task.group, block), documents, max_bad_records)
+  # A unit gets to the disk while the next is made.
+  with futures.ThreadPoolExecutor(1) as writer:
+    written = futures.Future()
+    written.set_result(None)
+    for block, documents in text.blocks(
+      paths, job.format, job.block_bytes, missing
+    ):
+      found.append(block)
+      if missing(block):
+        path = _unit(job, task.group, block)
+        save = _make_unit(job, path, documents, max_bad_records)
+        written.result()
+        written = writer.submit(save)
+    written.result()
   with outputs.durable(whole) as temporary:
     temporary.write_text(json.dumps(found))
 
@@ -163,8 +173,12 @@ def _make_unit(
   path: epath.Path,
   documents: Iterator[text.Document | text.BadRecord],
   max_bad_records: int,
-) -> None:
-  """Makes one unit: `unit.json`, and ids and hashes of each side."""
+) -> Callable[[], None]:
+  """Makes one unit: `unit.json`, and ids and hashes of each side.
+
+  Returns:
+    What writes it.
+  """
   tokenizer = job_lib.load_tokenizer(job)
   unit = Unit()
   contents: dict[str, _Content] = collections.defaultdict(_Content)
@@ -186,7 +200,8 @@ def _make_unit(
     unit.bad.append(dataclasses.asdict(record))
     if len(unit.bad) > max_bad_records:
       raise _too_many(record, max_bad_records)
-  _save(path, unit, dict(sorted(contents.items())), tokenizer)
+  sides = dict(sorted(contents.items()))
+  return functools.partial(_save, path, unit, sides, tokenizer)
 
 
 def _save(
