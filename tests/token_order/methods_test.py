@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 from leviathan import errors
+from leviathan.data import job as job_lib
+from leviathan.data import manifest as manifest_lib
 from leviathan.data import prepare
 from leviathan.data import records
+from leviathan.data import text
 from leviathan.token_order import methods
 
 
@@ -70,16 +73,14 @@ def test_orders_do_not_depend_on_the_workers_that_prepared(
   source.write_text(''.join(json.dumps({'text': t}) + '\n' for t in texts))
   found = set()
   for workers in (1, 2):
-    job = prepare.Job(
+    job = job_lib.Job(
       output=epath.Path(tmp_path / str(workers)),
       inputs=(
-        prepare.manifest_lib.Input(
-          name=str(source), bytes=source.stat().st_size
-        ),
+        manifest_lib.Input(name=str(source), bytes=source.stat().st_size),
       ),
       tokenizer=f'spm:{tiny.tokenizer}',
       tokenizer_sha256=dataset.manifest.tokenizer.sha256,
-      format=prepare.text.Format(),
+      format=text.Format(),
       seq_len=16,
       block_bytes=1000,
     )
