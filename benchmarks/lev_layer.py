@@ -34,10 +34,10 @@ import numpy as np
 
 from configs import base
 from configs import lev as arm
+from leviathan import digits
 from leviathan.data import loader
 from leviathan.data import mixture
 from leviathan.data import records
-from leviathan.embed import digits
 from leviathan.embed import lev
 from leviathan.embed import splines
 

@@ -14,7 +14,7 @@ from leviathan import config as config_lib
 from leviathan import errors
 from leviathan import rundir
 from leviathan.report import runs
-from leviathan.token_order import methods
+from leviathan.token_order import files
 
 # Commands that follow one another: arguments of `leviathan`.
 Job = list[list[str]]
@@ -34,10 +34,10 @@ class Variant:
   token_order: str
 
   def __post_init__(self):
-    if self.token_order and self.token_order not in methods.METHODS:
+    if self.token_order and self.token_order not in files.METHODS:
       raise errors.ConfigError(
         f'study.variants: token_order={self.token_order!r} is unknown'
-        f'{config_lib.nearest(self.token_order, methods.METHODS)}'
+        f'{config_lib.nearest(self.token_order, files.METHODS)}'
       )
 
 

@@ -28,8 +28,8 @@ from leviathan.token_order import methods
 _DATASET = flags.DEFINE_list(
   'dataset', None, 'Directories of datasets, with commas.', required=True
 )
-_METHOD = flags.DEFINE_string(
-  'method', 'distributional', f'One of {", ".join(methods.METHODS)}.'
+_METHOD = flags.DEFINE_enum(
+  'method', 'distributional', files.METHODS, 'See above.'
 )
 _OUTPUT = flags.DEFINE_string(
   'output',

@@ -31,6 +31,7 @@ from leviathan.data import records
 from leviathan.data import text
 from leviathan.data import tokenizer as tokenizers
 from leviathan.data import units
+from leviathan.token_order import files as token_orders
 
 _SEQ_LEN = flags.DEFINE_integer('seq_len', 512, 'Tokens of a sequence.')
 _VALIDATION_FRACTION = flags.DEFINE_float(
@@ -58,6 +59,13 @@ _WORKERS = flags.DEFINE_integer(
 _SHARD = flags.DEFINE_string(
   'shard', None, 'i/n: do the i-th of n parts of the reading, and stop.'
 )
+_TOKEN_ORDER = flags.DEFINE_enum(
+  'token_order',
+  None,
+  token_orders.METHODS,
+  'Also order the tokens by this method, from all but OUTPUT/validation, into '
+  'OUTPUT/token_order.npy; see `leviathan order --help`.',
+)
 _MAX_BAD_RECORDS = flags.DEFINE_integer(
   'max_bad_records',
   0,
@@ -84,7 +92,7 @@ def main(argv: Sequence[str]) -> None:
   if done := units.progress(job):
     print(f'going on: about {done / 1e6:,.0f} MB are done', file=sys.stderr)
   with _progress(job):
-    manifests = prepare.run(job, workers, most)
+    manifests = prepare.run(job, workers, most, _order_tokens)
   for path, manifest in manifests.items():
     print(_line(path, manifest))
   print(_totals(next(iter(manifests.values()))))
@@ -94,6 +102,21 @@ def main(argv: Sequence[str]) -> None:
     train = [p for p in manifests if p not in validation]
     shared = records.shared_texts(train, validation)
     print(f'texts that are in both train and validation: {shared:,}')
+
+
+def _order_tokens(output: epath.Path, datasets: Sequence[str]) -> None:
+  """Writes the order that is asked for, from all that is not held out."""
+  if _TOKEN_ORDER.value is None:
+    return
+  # Here, since scipy takes as long to load as all else.
+  from leviathan.token_order import methods
+
+  held_out = 'validation' if _VALIDATION_FRACTION.value else None
+  train = [name for name in datasets if name.split('/')[0] != held_out]
+  order = methods.make(
+    [records.open_dataset(output / name) for name in train], _TOKEN_ORDER.value
+  )
+  token_orders.save(order, output / 'token_order.npy')
 
 
 def job_of_flags() -> job_lib.Job:

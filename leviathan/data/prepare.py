@@ -11,6 +11,7 @@ Neither the number of workers nor how the work was shared out changes a byte of
 the result.
 """
 
+from collections.abc import Callable
 from collections.abc import Sequence
 import json
 
@@ -26,9 +27,19 @@ from leviathan.data import shards
 from leviathan.data import units as units_lib
 from leviathan.data import workers
 
+# Given the output to be, and the names of the datasets in it.
+Add = Callable[[epath.Path, Sequence[str]], None]
+
+
+def _nothing(output: epath.Path, datasets: Sequence[str]) -> None:
+  """Adds nothing."""
+
 
 def run(
-  job: job_lib.Job, workers_: int = 1, max_bad_records: int = 0
+  job: job_lib.Job,
+  workers_: int = 1,
+  max_bad_records: int = 0,
+  add: Add = _nothing,
 ) -> dict[epath.Path, manifest_lib.Manifest]:
   """All stages on this machine; see there."""
   job_lib.start(job)
@@ -42,7 +53,7 @@ def run(
         job_lib.clear(job)
       raise
     pool.run(shards.write, [(job, task) for task in shards.tasks(job, units)])
-    return finish(job, units)
+    return finish(job, units, add)
 
 
 def run_tokenize(
@@ -69,9 +80,14 @@ def _tokenize(
 
 
 def finish(
-  job: job_lib.Job, units: units_lib.Units
+  job: job_lib.Job, units: units_lib.Units, add: Add = _nothing
 ) -> dict[epath.Path, manifest_lib.Manifest]:
   """Makes the output of the shards, and clears WORK.
+
+  Args:
+    job: what to make.
+    units: all of them.
+    add: puts more into the output, before that appears under its name.
 
   Returns:
     The manifest of each dataset, by its directory.
@@ -100,6 +116,7 @@ def finish(
     rows = (json.dumps(row, ensure_ascii=False) for row in units.bad)
     lines = ''.join(row + '\n' for row in rows)
     (job.work / 'output' / units_lib.BAD_RECORDS_FILE).write_text(lines)
+  add(job.work / 'output', units.datasets)
   outputs.sync(job.work / 'output')
   outputs.check_free(job.output)
   if job.output.exists():

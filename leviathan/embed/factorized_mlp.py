@@ -9,8 +9,8 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
+from leviathan import digits
 from leviathan.embed import api
-from leviathan.embed import digits
 from leviathan.embed import matched
 from leviathan.nn import initializers
 

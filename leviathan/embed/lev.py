@@ -19,10 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from leviathan import digits
 from leviathan import errors
 from leviathan import sharding
 from leviathan.embed import api
-from leviathan.embed import digits
 from leviathan.embed import distinct
 from leviathan.embed import lev_chunked
 from leviathan.embed import lev_pallas

@@ -22,8 +22,8 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from leviathan import digits
 from leviathan import sharding
-from leviathan.embed import digits
 from leviathan.embed import modes
 from leviathan.embed import splines
 

@@ -21,9 +21,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 import jax.numpy as jnp
 
+from leviathan import digits
 from leviathan import errors
 from leviathan import sharding
-from leviathan.embed import digits
 from leviathan.embed import modes
 from leviathan.embed import splines
 

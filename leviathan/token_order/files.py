@@ -16,13 +16,15 @@ import numpy as np
 from leviathan import errors
 from leviathan.data import outputs
 
+METHODS = ('tokenizer', 'random', 'bytes', 'frequency', 'distributional')
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Origin:
   """How an order was made.
 
   Attributes:
-    method: a key of methods.METHODS.
+    method: one of METHODS, see methods.
     seed: of `random`; the others have no use for it.
     tokenizer_sha256: of the tokenizer whose ids are ordered.
     dataset_fingerprints: of the data that were looked at.

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from leviathan import config as config_lib
+from leviathan import digits
 from leviathan import errors
 from leviathan.data import records
 from leviathan.data import tokenizer as tokenizers
-from leviathan.embed import digits
 from leviathan.token_order import cooccurrence
 from leviathan.token_order import distributional
 from leviathan.token_order import files
@@ -29,25 +28,20 @@ def make(
 
   Args:
     datasets: of one tokenizer.
-    method: a key of METHODS.
+    method: one of files.METHODS.
     seed: of `random`.
     tick: called with the tokens read since the last call.
 
   Raises:
-    ConfigError: the method is unknown.
     DataError: the datasets have several tokenizers.
   """
-  if method not in METHODS:
-    raise errors.ConfigError(
-      f'--method={method!r} is unknown{config_lib.nearest(method, METHODS)}'
-    )
   found = {dataset.manifest.tokenizer.sha256 for dataset in datasets}
   if len(found) > 1:
     raise errors.DataError(
       f'{datasets[0].directory} and others have {len(found)} tokenizers; give '
       'datasets of one'
     )
-  ids = METHODS[method](datasets, seed, tick)
+  ids = _MAKERS[method](datasets, seed, tick)
   rank_V = np.empty(len(ids), np.int32)
   rank_V[ids] = np.arange(len(ids))
   return files.TokenOrder(
@@ -116,7 +110,7 @@ def _counts(datasets: Sequence[records.Dataset]) -> np.ndarray:
   return np.sum([dataset.unigram_counts() for dataset in datasets], axis=0)
 
 
-METHODS = {
+_MAKERS = {
   'tokenizer': _tokenizer,
   'random': _random,
   'bytes': _bytes,

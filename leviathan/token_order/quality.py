@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.sparse
 
-from leviathan.embed import digits
+from leviathan import digits
 from leviathan.token_order import cooccurrence
 from leviathan.token_order import distributional
 

@@ -15,6 +15,7 @@ from leviathan.cli import prepare as command
 from leviathan.data import records
 from leviathan.data import text
 from leviathan.data import tokenizer as tokenizers
+from leviathan.token_order import files as token_orders
 
 TEXTS = [
   f'Document {i}:\n  it has  {i * 37 % 11} spaces\u2581\n' + 'so ' * (i % 9)
@@ -234,3 +235,20 @@ def test_subsets_by_a_key(corpus, model, tmp_path):
   )
   for i in range(2):
     assert documents(tmp_path / 'out' / f'set {i}') == TEXTS[i::2]
+
+
+def test_a_token_order_is_made_of_what_is_not_held_out(
+  corpus, model, tmp_path, capsys
+):
+  output = tmp_path / 'out'
+  run(corpus, model, output, validation_fraction=0.3, token_order='frequency')
+  order = token_orders.load(output / 'token_order.npy')
+  train = records.open_dataset(output / 'train')
+  assert order.origin.dataset_fingerprints == (train.manifest.fingerprint,)
+  assert (np.diff(train.unigram_counts()[order.ids()]) <= 0).all()
+
+
+def test_a_token_order_of_one_dataset_lies_in_it(corpus, model, tmp_path):
+  run(corpus, model, tmp_path / 'out', token_order='bytes')
+  records.open_dataset(tmp_path / 'out')
+  assert token_orders.load(tmp_path / 'out' / 'token_order.npy').rank_V.size

@@ -6,12 +6,12 @@ from etils import epath
 import numpy as np
 import pytest
 
-from leviathan import errors
 from leviathan.data import job as job_lib
 from leviathan.data import manifest as manifest_lib
 from leviathan.data import prepare
 from leviathan.data import records
 from leviathan.data import text
+from leviathan.token_order import files
 from leviathan.token_order import methods
 
 
@@ -20,7 +20,7 @@ def dataset(tiny):
   return records.open_dataset(tiny.directory / 'train')
 
 
-@pytest.mark.parametrize('method', methods.METHODS)
+@pytest.mark.parametrize('method', files.METHODS)
 def test_each_method_gives_every_token_a_rank(dataset, method):
   order = methods.make([dataset], method)
   found = dataset.manifest
@@ -88,8 +88,3 @@ def test_orders_do_not_depend_on_the_workers_that_prepared(
     made = records.open_dataset(job.output)
     found.add(methods.make([made], 'distributional').sha256)
   assert len(found) == 1
-
-
-def test_a_method_that_is_not_there(dataset):
-  with pytest.raises(errors.ConfigError, match='did you mean bytes'):
-    methods.make([dataset], 'byte')

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from leviathan.embed import digits
+from leviathan import digits
 
 VOCABULARIES = (1, 2, 343, 1000, 50_257, 205_379, 205_380)
 SIZES = list(itertools.product(VOCABULARIES, range(1, 6)))
