@@ -12,6 +12,8 @@ import dataclasses
 import importlib
 import json
 import pathlib
+import subprocess
+import sys
 
 from etils import epath
 import jax
@@ -66,6 +68,22 @@ def write_dataset(directory, texts, spec, *, seq_len=SEQ_LEN, **settings):
 def make_dataset():
   """See write_dataset."""
   return write_dataset
+
+
+@pytest.fixture(scope='session')
+def leviathan():
+  """(exit code, stdout, stderr) of a command in a process of its own."""
+
+  def run(*arguments, cwd=ROOT):
+    process = subprocess.run(
+      [sys.executable, '-m', 'leviathan', *map(str, arguments)],
+      capture_output=True,
+      text=True,
+      cwd=cwd,
+    )
+    return process.returncode, process.stdout, process.stderr
+
+  return run
 
 
 @dataclasses.dataclass(frozen=True)

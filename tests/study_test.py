@@ -3,8 +3,6 @@
 import json
 import pathlib
 import shutil
-import subprocess
-import sys
 
 from etils import epath
 import pytest
@@ -41,19 +39,8 @@ def workspace(tiny, path, **changes):
   return studies.Workspace(study, epath.Path(path))
 
 
-def leviathan(*arguments):
-  """(exit code, stdout, stderr) of a command."""
-  process = subprocess.run(
-    [sys.executable, '-m', 'leviathan', *map(str, arguments)],
-    capture_output=True,
-    text=True,
-    cwd=ROOT,
-  )
-  return process.returncode, process.stdout, process.stderr
-
-
 @pytest.fixture(scope='module')
-def done(tiny, tmp_path_factory):
+def done(leviathan, tiny, tmp_path_factory):
   """(flags, directory, output) of a whole study."""
   path = tmp_path_factory.mktemp('study')
   file = path / 'tiny.py'
@@ -112,7 +99,7 @@ def test_the_report_shows_losses_contrasts_and_strata(done, tiny):
   assert text.count('bytes - tied') == 2  # In all, and by frequency.
 
 
-def test_nothing_is_done_twice(done):
+def test_nothing_is_done_twice(leviathan, done):
   flags, path, _ = done
   before = {p: p.stat().st_mtime_ns for p in (path / 'runs').rglob('*')}
   code, _, stderr = leviathan('study', *flags)
@@ -120,7 +107,7 @@ def test_nothing_is_done_twice(done):
   assert {p: p.stat().st_mtime_ns for p in (path / 'runs').rglob('*')} == before
 
 
-def test_a_study_goes_on_where_it_was_stopped(done, tiny, tmp_path):
+def test_a_study_goes_on_where_it_was_stopped(leviathan, done, tiny, tmp_path):
   flags, path, _ = done
   work = tmp_path / 'work'
   shutil.copytree(path, work)
@@ -165,7 +152,7 @@ def test_a_study_that_cannot_be_is_refused(tiny, tmp_path, changes, words):
     workspace(tiny, tmp_path, **changes)
 
 
-def test_the_studies_of_the_project_can_be_read():
+def test_the_studies_of_the_project_can_be_read(leviathan):
   for path in (ROOT / 'configs' / 'studies').glob('[!_]*.py'):
     code, stdout, stderr = leviathan(
       'study', f'--study={path}', '--workdir=missing', '--dry_run'

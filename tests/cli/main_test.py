@@ -3,8 +3,6 @@
 import json
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,56 +14,52 @@ ROOT = pathlib.Path(__file__).parents[2]
 SMOKE = f'--config={ROOT}/configs/lev.py:smoke'
 
 
-def leviathan(*arguments, cwd=None):
-  """(exit code, stdout, stderr) of a command."""
-  process = subprocess.run(
-    [sys.executable, '-m', 'leviathan', *map(str, arguments)],
-    capture_output=True,
-    text=True,
-    cwd=cwd,
-  )
-  return process.returncode, process.stdout, process.stderr
-
-
-def refused(code, *arguments):
+@pytest.fixture
+def refused(leviathan):
   """The one line on stderr of a command that must fail with `code`."""
-  found, _, stderr = leviathan(*arguments)
-  assert found == code, stderr
-  lines = [line for line in stderr.splitlines() if line.startswith('error: ')]
-  assert len(lines) == 1, stderr
-  assert 'Traceback' not in stderr
-  return lines[0]
+
+  def run(code, *arguments):
+    found, _, stderr = leviathan(*arguments)
+    assert found == code, stderr
+    lines = [line for line in stderr.splitlines() if line.startswith('error: ')]
+    assert len(lines) == 1, stderr
+    assert 'Traceback' not in stderr
+    return lines[0]
+
+  return run
 
 
-def test_without_a_command_all_are_listed():
+def test_without_a_command_all_are_listed(leviathan):
   code, stdout, _ = leviathan()
   assert code == 0
   for name in ('tokenizer', 'prepare', 'inspect', 'train', 'evaluate'):
     assert f'\n  {name} ' in stdout
 
 
-def test_help_shows_an_example_and_the_flags():
+def test_help_shows_an_example_and_the_flags(leviathan):
   code, stdout, _ = leviathan('train', '--help')
   assert code == 0
   assert 'leviathan train --config=' in stdout
   assert '--workdir' in stdout and '--config:' in stdout
 
 
-def test_a_mistyped_command():
+def test_a_mistyped_command(refused):
   assert 'did you mean train?' in refused(2, 'trian')
 
 
-def test_a_mistyped_flag():
+def test_a_mistyped_flag(refused):
   assert 'did you mean --workdir?' in refused(2, 'evaluate', '--workdri=x')
 
 
-def test_flags_that_must_be_given_are_named():
+def test_flags_that_must_be_given_are_named(refused):
   assert refused(2, 'report') == 'error: give --output=..., --workdirs=...'
   line = refused(2, 'report', '--workdirs=', '--output=x')
   assert '--workdirs is empty' in line
 
 
-def test_training_and_checking_a_tokenizer_need_flags_of_their_own(tiny):
+def test_training_and_checking_a_tokenizer_need_flags_of_their_own(
+  refused, tiny
+):
   line = refused(2, 'tokenizer', '--input=x')
   assert '--output' in line and '--vocab_size' in line
   assert '--tokenizer=' in refused(2, 'tokenizer', '--input=x', '--check')
@@ -74,7 +68,7 @@ def test_training_and_checking_a_tokenizer_need_flags_of_their_own(tiny):
   assert 'matches no file' in line
 
 
-def test_a_word_that_belongs_to_no_flag(tmp_path):
+def test_a_word_that_belongs_to_no_flag(refused, tmp_path):
   line = refused(2, 'inspect', f'--workdir={tmp_path}', 'oops')
   assert "'oops'" in line
 
@@ -100,7 +94,7 @@ def test_a_word_that_belongs_to_no_flag(tmp_path):
     ([SMOKE, "--config.evaluate.datasets=('a=x', 'a=y')"], ["'a'", 'twice']),
   ],
 )  # fmt: skip
-def test_bad_configs_are_refused(tmp_path, arguments, words):
+def test_bad_configs_are_refused(refused, tmp_path, arguments, words):
   run = tmp_path / 'run'
   line = refused(2, 'train', f'--workdir={run}', *arguments)
   for word in words:
@@ -108,7 +102,7 @@ def test_bad_configs_are_refused(tmp_path, arguments, words):
   assert not run.exists()
 
 
-def test_bad_inputs_of_prepare_are_refused(tiny, tmp_path):
+def test_bad_inputs_of_prepare_are_refused(refused, tiny, tmp_path):
   (tmp_path / 'empty.txt').touch()
   (tmp_path / 'other.jsonl').write_text('{"content": "a"}\n')
   cases = {
@@ -127,7 +121,7 @@ def test_bad_inputs_of_prepare_are_refused(tiny, tmp_path):
     assert not output.exists()
 
 
-def test_data_of_another_vocabulary_are_refused(tiny, tmp_path):
+def test_data_of_another_vocabulary_are_refused(refused, tiny, tmp_path):
   run = tmp_path / 'run'
   line = refused(
     3, 'train', f'--workdir={run}', *tiny.flags(model__vocab_size=1024)
@@ -137,7 +131,7 @@ def test_data_of_another_vocabulary_are_refused(tiny, tmp_path):
   assert not run.exists()
 
 
-def test_an_id_outside_the_vocabulary_is_refused(tiny, tmp_path):
+def test_an_id_outside_the_vocabulary_is_refused(refused, tiny, tmp_path):
   """A shard whose ids reach V: its manifest is made to claim a smaller V."""
   data = tmp_path / 'data'
   shutil.copytree(tiny.directory / 'train', data)
@@ -163,7 +157,9 @@ def test_an_id_outside_the_vocabulary_is_refused(tiny, tmp_path):
   assert 'outside [0, 256)' in line
 
 
-def test_the_whole_way_from_text_to_a_report(tiny, tmp_path):
+def test_the_whole_way_from_text_to_a_report(
+  leviathan, refused, tiny, tmp_path
+):
   """tokenizer, prepare, train, evaluate, generate, inspect, report."""
   source = ROOT / 'leviathan'
   small = ['train__steps', 'evaluate__interval', 'checkpoint__interval']

@@ -1,8 +1,6 @@
 """`leviathan order` and `leviathan inspect --token_order`, as processes."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -10,18 +8,8 @@ import pytest
 from leviathan.token_order import files
 
 
-def leviathan(*arguments):
-  """(exit code, stdout, stderr) of a command."""
-  process = subprocess.run(
-    [sys.executable, '-m', 'leviathan', *map(str, arguments)],
-    capture_output=True,
-    text=True,
-  )
-  return process.returncode, process.stdout, process.stderr
-
-
 @pytest.fixture(scope='module')
-def made(tiny, tmp_path_factory):
+def made(leviathan, tiny, tmp_path_factory):
   """The file of an order by use."""
   path = tmp_path_factory.mktemp('order') / 'order.npy'
   code, stdout, stderr = leviathan(
@@ -36,7 +24,7 @@ def test_an_order_says_how_it_was_made(made):
   assert files.load(made).origin.method == 'distributional'
 
 
-def test_an_order_is_never_overwritten(tiny, made):
+def test_an_order_is_never_overwritten(leviathan, tiny, made):
   code, _, stderr = leviathan(
     'order', f'--dataset={tiny.directory / "train"}', f'--output={made}'
   )
@@ -51,7 +39,7 @@ def test_an_order_is_never_overwritten(tiny, made):
     (('--output=o.npy', '--dataset=missing'), 3, 'missing is not a dataset'),
   ],
 )
-def test_bad_flags_are_refused_in_one_line(tiny, flags, code, words):
+def test_bad_flags_are_refused_in_one_line(leviathan, tiny, flags, code, words):
   found, _, stderr = leviathan(
     'order', f'--dataset={tiny.directory / "train"}', *flags
   )
@@ -59,7 +47,7 @@ def test_bad_flags_are_refused_in_one_line(tiny, flags, code, words):
   assert found == code and len(lines) == 1 and words in lines[0], stderr
 
 
-def test_inspect_shows_neighbours_and_what_digits_say(tiny, made):
+def test_inspect_shows_neighbours_and_what_digits_say(leviathan, tiny, made):
   code, stdout, stderr = leviathan(
     'inspect', f'--token_order={made}',
     f'--dataset={tiny.directory / "train"}', '--token=def', '--json',
@@ -74,6 +62,6 @@ def test_inspect_shows_neighbours_and_what_digits_say(tiny, made):
   assert len(neighbours) <= 11
 
 
-def test_inspect_needs_the_data_of_the_order(made):
+def test_inspect_needs_the_data_of_the_order(leviathan, made):
   code, _, stderr = leviathan('inspect', f'--token_order={made}')
   assert code == 2 and '--dataset' in stderr
