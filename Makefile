@@ -47,7 +47,8 @@ $(TOKENIZER): $(CORPUS)
 
 $(DATASET): $(CORPUS) $(TOKENIZER)
 	$(LEVIATHAN) prepare --input=$< --tokenizer=spm:$(TOKENIZER) \
-	  --seq_len=128 --validation_fraction=0.03 --output=$(RUNS)/data
+	  --seq_len=128 --validation_fraction=0.03 --output=$(RUNS)/data \
+	  --token_order=distributional
 
 .PHONY: $(ARMS:%=train-%) $(ARMS:%=show-%)
 

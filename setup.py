@@ -18,6 +18,7 @@ INSTALL = [
   'orbax-checkpoint==0.12.8',
   'scipy==1.17.1',
   'sentencepiece==0.2.3',
+  'threadpoolctl==3.8.0',
   'tiktoken==0.14.0',
   'tokenizers==0.23.3',
   'tqdm==4.70.1',

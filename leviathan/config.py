@@ -5,6 +5,7 @@ is the one place where a default lives.
 """
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import difflib
 import types
@@ -33,11 +34,7 @@ def build(cls: type, section: Any, path: str = 'config') -> Any:
   Raises:
     ConfigError: a key is missing, unknown or of another type.
   """
-  if not hasattr(section, 'items'):
-    raise errors.ConfigError(
-      f'{path}={section!r} is not a section; it has the fields '
-      f'{", ".join(f.name for f in dataclasses.fields(cls))}'
-    )
+  _check_section(section, path, [f.name for f in dataclasses.fields(cls)])
   values = dict(section.items())
   hints = typing.get_type_hints(cls)
   fields = {f.name: f for f in dataclasses.fields(cls)}
@@ -54,6 +51,15 @@ def build(cls: type, section: Any, path: str = 'config') -> Any:
       for name, field in fields.items()
     }
   )
+
+
+def _check_section(value: Any, path: str, fields: Sequence[str]) -> None:
+  """Raises ConfigError for a value where a section should be."""
+  if not hasattr(value, 'items'):
+    raise errors.ConfigError(
+      f'{path}={value!r} is not a section; it has the fields '
+      f'{", ".join(fields)}'
+    )
 
 
 def check_names(names: Any, known: Any, path: str) -> None:
@@ -87,6 +93,7 @@ def _value(field: dataclasses.Field, hint: Any, value: Any, path: str) -> Any:
     return build(typing.cast(type, hint), value, path)
   if typing.get_origin(hint) is dict:
     inner = typing.get_args(hint)[1]
+    _check_section(value, path, [f.name for f in dataclasses.fields(inner)])
     return {
       name: build(inner, section, f'{path}.{name}')
       for name, section in value.items()

@@ -59,6 +59,11 @@ class RunDir:
     return self.path / 'metrics.jsonl'
 
   @property
+  def not_finite_file(self) -> epath.Path:
+    """Why the run ended, if a loss or a gradient was not finite."""
+    return self.path / 'not_finite.json'
+
+  @property
   def checkpoint_dir(self) -> epath.Path:
     """One directory a step."""
     return self.path / 'checkpoints'
@@ -83,7 +88,9 @@ class RunDir:
     Raises:
       CheckpointError: there is no run here.
     """
-    return read_json(self.config_file)
+    config = read_json(self.config_file)
+    config['model'].setdefault('token_order', '')  # Before there were orders.
+    return config
 
   def manifest(self) -> dict[str, Any]:
     """What identifies the run.

@@ -7,6 +7,8 @@ directory is not done again, so a study goes on where it was stopped.
 
 from collections.abc import Iterator
 import dataclasses
+import json
+import re
 
 from etils import epath
 
@@ -62,9 +64,18 @@ class Study:
   contrasts: tuple[str, ...]
 
   def __post_init__(self):
-    for name in ('variants', 'learning_rates', 'seeds'):
-      if not getattr(self, name):
-        raise errors.ConfigError(f'study.{name} is empty; give one or more')
+    for field in ('variants', 'learning_rates', 'seeds'):
+      values = list(getattr(self, field))
+      if not values or len({*values}) < len(values):
+        raise errors.ConfigError(
+          f'study.{field}={values}; give one or more, each once'
+        )
+    for name in self.variants:
+      if not re.fullmatch(r'[A-Za-z0-9_.]+', name):
+        raise errors.ConfigError(
+          f'study.variants: {name!r} names directories; give it letters, '
+          'digits, _ and . alone'
+        )
     for pair in self.pairs():
       for name in pair:
         if name not in self.variants:
@@ -97,7 +108,7 @@ class Planned:
   @property
   def name(self) -> str:
     """Of its directory."""
-    return f'{self.variant}-{self.learning_rate:g}-{self.seed}'
+    return f'{self.variant}-{self.learning_rate}-{self.seed}'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +117,29 @@ class Workspace:
 
   study: Study
   path: epath.Path
+
+  def claim(self) -> None:
+    """Makes the directory this study's, or checks that it is.
+
+    Raises:
+      CheckpointError: what lies there was made for another one.
+    """
+    file = self.path / 'study.json'
+    ours = json.loads(json.dumps(dataclasses.asdict(self.study)))
+    if file.exists():
+      theirs = rundir.read_json(file)
+      # More variants, rates and seeds may be asked for; what is there stays.
+      ours['variants'] = theirs['variants'] | ours['variants']
+      for field in ('variants', 'dataset', 'overrides'):
+        old, new = theirs[field], ours[field]
+        if isinstance(old, dict):
+          new = {name: new[name] for name in old}
+        if old != new:
+          raise errors.CheckpointError(
+            f'{self.path} holds another study ({field}: {old} there, {new} '
+            'here); give another --workdir'
+          )
+    rundir.write_json(file, ours)
 
   def stages(self) -> Iterator[list[Job]]:
     """What is missing, in stages: each follows from what came of the last."""
@@ -120,7 +154,7 @@ class Workspace:
         [self._train(run), ['evaluate', f'--workdir={self.directory(run)}']]
         for name in self.study.variants
         for run in runs_of(name)
-        if self.result(run) is None
+        if self.result(run) is None and not self.diverged(run)
       ]
 
   def tried(self, variant: str) -> list[Planned]:
@@ -143,8 +177,11 @@ class Workspace:
       if result is not None
     }
     if not measured:
+      remedy = 'start the study again'
+      if any(map(self.diverged, results)):
+        remedy = 'their losses were not finite: lower study.learning_rates'
       raise errors.CheckpointError(
-        f'{self.path}: no run of {variant} is finished; start the study again'
+        f'{self.path}: no run of {variant} is finished; {remedy}'
       )
     return measured
 
@@ -166,7 +203,7 @@ class Workspace:
       if result is None:
         raise errors.CheckpointError(
           f'{self.directory(planned)} is not finished, or its loss was not '
-          'finite; see above, and start the study again'
+          'finite; start the study again, or lower study.learning_rates'
         )
       results.append(result)
     return results
@@ -180,6 +217,11 @@ class Workspace:
     if not all((last / f'{task}.json').exists() for task in TASKS):
       return None
     return runs.read(str(run.path))
+
+  def diverged(self, planned: Planned) -> bool:
+    """Whether a run ended with a loss that was not finite."""
+    run = rundir.open_(str(self.directory(planned)))
+    return run.not_finite_file.exists()
 
   def directory(self, planned: Planned) -> epath.Path:
     """Of a run."""
@@ -202,7 +244,7 @@ class Workspace:
     overrides = [
       f'arm={run.variant}',
       f'data.train={self.study.dataset}',
-      f'optimizer.learning_rate={run.learning_rate:g}',
+      f'optimizer.learning_rate={run.learning_rate}',
       f'train.seed={run.seed}',
       *self.study.overrides,
     ]
@@ -218,6 +260,6 @@ class Workspace:
 
 
 def loss(run: runs.Run) -> float:
-  """Nats per token over the run's evaluation sets, the mean of them."""
-  rows = run.results['perplexity'].values()
+  """Nats per token over the run's own evaluation sets, the mean of them."""
+  rows = [run.results['perplexity'][name] for name in run.evaluation_sets]
   return sum(row['nats_per_token'] for row in rows) / len(rows)

@@ -54,6 +54,10 @@ def train(
   resolved = dataclasses.asdict(config)
   for note in rundir.claim(run, resolved, manifest, data, parts.token_order):
     say(f'note: {note}')
+  if parts.token_order is not None and parts.token_order.is_of_others(
+    [dataset.manifest.fingerprint for dataset in data.datasets]
+  ):
+    say('note: config.model.token_order was made from other data than these')
   checkpoints = checkpoint.Checkpoints(
     run.checkpoint_dir, config.checkpoint.keep
   )
@@ -69,6 +73,7 @@ def train(
   else:
     state = parts.fresh_state()
   writer = metrics.Writer(run.metrics_file, start)
+  run.not_finite_file.unlink(missing_ok=True)
   try:
     return loop(
       state,
@@ -85,6 +90,9 @@ def train(
       say=say,
       interrupted=interrupted,
     )
+  except errors.NotFiniteError as e:
+    rundir.write_json(run.not_finite_file, {'error': str(e)})
+    raise
   finally:
     writer.close()
     checkpoints.close()

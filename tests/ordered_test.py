@@ -1,6 +1,7 @@
 """Arms whose digits are those of a token's rank: one function, one order."""
 
 import dataclasses
+import json
 
 import jax
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from leviathan import errors
 from leviathan import evaluate
 from leviathan import experiment
+from leviathan import metrics
 from leviathan import restore
 from leviathan import rundir
 from leviathan import train
@@ -203,6 +205,53 @@ def test_an_order_of_another_tokenizer_is_refused(tiny, order_file, tmp_path):
 def test_an_order_of_a_table_is_refused(tiny, order_file):
   with pytest.raises(errors.ConfigError, match='token_order.*means nothing'):
     tiny.config('tied', model__token_order=str(order_file))
+
+
+def test_an_order_of_other_data_trains_with_a_note(tiny, order_file, tmp_path):
+  order = files.load(order_file)
+  origin = dataclasses.replace(order.origin, dataset_fingerprints=('other',))
+  path = tmp_path / 'order.npy'
+  files.save(files.TokenOrder(order.rank_V, origin), path)
+  said = []
+  for name, file in (('other', path), ('same', order_file)):
+    config = ordered_config(tiny, 'lev', file, train__steps=1)
+    run = rundir.open_(str(tmp_path / name))
+    train.train(experiment.make(config), run, said.append)
+  assert len([line for line in said if 'made from other data' in line]) == 1
+
+
+def test_a_run_from_before_there_were_orders_is_read(tiny, tmp_path):
+  run = rundir.open_(str(tmp_path))
+  config = tiny.config(train__steps=2, model__layers=1)
+  train.train(experiment.make(config), run, lambda line: None)
+  for file, section in ((run.config_file, 'model'), (run.manifest_file, None)):
+    values = json.loads(file.read_text())
+    del (values[section] if section else values)['token_order']
+    file.write_text(json.dumps(values))
+  restore.restore(run, None)
+  train.train(experiment.make(config), run, lambda line: None)
+
+
+@pytest.mark.parametrize('mesh', [(8, 1, 1), (2, 2, 2)])
+def test_ordered_losses_do_not_depend_on_the_mesh(
+  tiny, order_file, tmp_path, mesh
+):
+  config = ordered_config(tiny, 'lev', order_file, train__steps=3)
+  losses = []
+  for sizes in ((1, 1, 1), mesh):
+    named = dict(zip(('data', 'fsdp', 'tensor'), sizes, strict=True))
+    parts = experiment.Experiment(
+      config,
+      experiment.sharding.make_mesh(
+        dataclasses.replace(config.mesh, **named),
+        jax.devices()[: int(np.prod(sizes))],
+      ),
+    )
+    run = rundir.open_(str(tmp_path / str(sizes)))
+    train.train(parts, run, lambda line: None)
+    rows = metrics.read(run.metrics_file)
+    losses.append([row['nats_per_token'] for row in rows])
+  np.testing.assert_allclose(*losses, atol=1e-5)
 
 
 def test_shapes_need_no_file(tiny, tmp_path):

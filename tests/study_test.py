@@ -1,5 +1,6 @@
 """Studies: what is missing is done, in stages, and nothing twice."""
 
+import importlib
 import json
 import pathlib
 import shutil
@@ -9,6 +10,8 @@ import pytest
 
 from leviathan import config as config_lib
 from leviathan import errors
+from leviathan import experiment
+from leviathan import rundir
 from leviathan import study as studies
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -134,10 +137,43 @@ def test_stages_follow_one_another(tiny, tmp_path):
     next(stages)
 
 
+def test_a_directory_of_another_study_is_refused(tiny, tmp_path):
+  workspace(tiny, tmp_path).claim()
+  workspace(tiny, tmp_path, seeds=(0, 1, 2), learning_rates=(1e-3,)).claim()
+  for field, value in (('overrides', ('train.steps=9',)), ('dataset', 'x')):
+    with pytest.raises(errors.CheckpointError, match=f'{field}.* there'):
+      workspace(tiny, tmp_path, **{field: value}).claim()
+  variants = section(tiny)['variants']
+  variants['tied'] = variants['bytes']
+  with pytest.raises(errors.CheckpointError, match='variants'):
+    workspace(tiny, tmp_path, variants=variants).claim()
+
+
+def test_a_run_that_diverged_is_not_done_again(tiny, tmp_path):
+  there = workspace(tiny, tmp_path, seeds=(0,))
+  for run in there.tried('tied'):
+    rundir.write_json(
+      rundir.open_(str(there.directory(run))).not_finite_file, {'error': 'x'}
+    )
+  stages = there.stages()
+  next(stages)
+  assert len(next(stages)) == 2
+  with pytest.raises(
+    errors.CheckpointError, match='lower study.learning_rates'
+  ):
+    next(stages)
+
+
 @pytest.mark.parametrize(
   'changes, words',
   [
-    ({'seeds': ()}, 'study.seeds is empty'),
+    ({'seeds': ()}, 'study.seeds=.* give one or more'),
+    ({'seeds': (0, 0)}, 'each once'),
+    (
+      {'variants': {'a/b': {'config': 'x', 'token_order': ''}}},
+      "'a/b' names directories",
+    ),
+    ({'variants': 3}, 'study.variants=3 is not a section'),
     ({'contrasts': ('tied', )}, 'is not NAME - NAME'),
     ({'contrasts': ('tied - byte',)}, 'did you mean bytes'),
     (
@@ -152,9 +188,17 @@ def test_a_study_that_cannot_be_is_refused(tiny, tmp_path, changes, words):
     workspace(tiny, tmp_path, **changes)
 
 
-def test_the_studies_of_the_project_can_be_read(leviathan):
-  for path in (ROOT / 'configs' / 'studies').glob('[!_]*.py'):
-    code, stdout, stderr = leviathan(
-      'study', f'--study={path}', '--workdir=missing', '--dry_run'
-    )
-    assert code == 0 and stdout, stderr
+@pytest.mark.parametrize(
+  'name', [p.stem for p in (ROOT / 'configs' / 'studies').glob('[!_]*.py')]
+)
+def test_the_studies_of_the_project_can_be_trained(name):
+  values = importlib.import_module(f'configs.studies.{name}').get_config()
+  study = config_lib.build(studies.Study, values, 'study')
+  for variant in study.variants.values():
+    file, _, scale = variant.config.partition(':')
+    arm = importlib.import_module(file.removesuffix('.py').replace('/', '.'))
+    config = arm.get_config(scale)
+    for override in study.overrides:
+      field, _, value = override.partition('=')
+      config.update_from_flattened_dict({field: json.loads(value)})
+    experiment.read_config(config)

@@ -259,6 +259,7 @@ def test_what_is_not_finite_stops_the_run_and_is_never_saved(tiny, tmp_path):
   with pytest.raises(errors.NotFiniteError, match=r'step \d+: '):
     run_all(config, tmp_path)
   run = rundir.open_(str(tmp_path))
+  assert 'step' in rundir.read_json(run.not_finite_file)['error']
   step = checkpoint.Checkpoints(run.checkpoint_dir).latest()
   if step is not None:
     parts = experiment.make(config)

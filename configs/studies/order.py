@@ -28,7 +28,7 @@ def get_config():
       ),
     }
   )
-  study.learning_rates = (1e-3, 2e-3, 4e-3)
+  study.learning_rates = (2e-3, 4e-3, 8e-3)
   study.seeds = (0, 1, 2)
   study.dataset = 'runs/quickstart/data/train'
   # Evaluated once, at the end.

@@ -27,6 +27,7 @@ from leviathan import sharding
 from leviathan.cli import config_flag
 from leviathan.data import counts
 from leviathan.data import records
+from leviathan.data import tokenizer as tokenizers
 from leviathan.report import embeddings
 from leviathan.token_order import cooccurrence
 from leviathan.token_order import files as token_orders
@@ -78,6 +79,8 @@ def main(argv) -> None:
     raise errors.ConfigError('--against goes with --dataset; give both')
   if TOKEN_ORDER.value is not None and DATASET.value is None:
     raise errors.ConfigError('--token_order goes with --dataset; give both')
+  if TOKEN_ORDER.value is not None and AGAINST.value is not None:
+    raise errors.ConfigError('--token_order and --against: give one of them')
   if EMBEDDINGS.value and WORKDIR.value is None:
     raise errors.ConfigError('--embeddings needs --workdir of a run')
   if DATASET.value is not None and TOKEN_ORDER.value is not None:
@@ -189,10 +192,14 @@ def of_token_order(file: str, directory: str) -> dict[str, Any]:
       table, counts_V, random_V, methods.DIGITS
     ),
     'neighbours': {
-      tokenizer.token_text(i): neighbours(i)
-      for i in (tokenizer.encode(text)[0] for text in TOKEN.value if text)
+      tokenizer.token_text(i): neighbours(i) for i in _first_tokens(tokenizer)
     },
   }
+
+
+def _first_tokens(tokenizer: tokenizers.Tokenizer) -> list[int]:
+  """The first token of each text that was asked for."""
+  return [i for text in TOKEN.value for i in tokenizer.encode(text)[:1]]
 
 
 def of_run(run: rundir.RunDir) -> dict[str, Any]:
@@ -238,10 +245,7 @@ def of_embeddings(run: rundir.RunDir, baseline: str | None) -> dict[str, Any]:
       f'{run.path}; give a run that can be told from it'
     )
   tokenizer = run.tokenizer()
-  tokens = {
-    tokenizer.token_text(i): i
-    for i in (tokenizer.encode(text)[0] for text in TOKEN.value if text)
-  }
+  tokens = {tokenizer.token_text(i): i for i in _first_tokens(tokenizer)}
   figures: dict[str, dict[str, Any]] = {}
   for label, x_VD in named.items():
     figures[label] = embeddings.figures_of(x_VD)

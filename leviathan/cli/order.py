@@ -37,7 +37,9 @@ _OUTPUT = flags.DEFINE_string(
   'FILE.npy to write; FILE.json beside it says how it was made.',
   required=True,
 )
-_SEED = flags.DEFINE_integer('seed', 0, 'Of the method `random`.')
+_SEED = flags.DEFINE_integer(
+  'seed', 0, 'Of the method `random`.', lower_bound=0
+)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -46,7 +48,12 @@ def main(argv: Sequence[str]) -> None:
   path = epath.Path(_OUTPUT.value).expanduser()
   if path.suffix != '.npy':
     raise errors.ConfigError(f'--output={path}: give a name that ends in .npy')
-  outputs.check_free(path)
+  for file in (path, files.origin_file(path)):
+    outputs.check_free(file)
+  if not any(_DATASET.value):
+    raise errors.ConfigError(
+      '--dataset is empty; give one, or more with commas'
+    )
   datasets = [records.open_dataset(name) for name in _DATASET.value]
   start = time.perf_counter()
   with tqdm.tqdm(

@@ -113,9 +113,10 @@ def _order_tokens(output: epath.Path, datasets: Sequence[str]) -> None:
 
   held_out = 'validation' if _VALIDATION_FRACTION.value else None
   train = [name for name in datasets if name.split('/')[0] != held_out]
-  order = methods.make(
-    [records.open_dataset(output / name) for name in train], _TOKEN_ORDER.value
-  )
+  found = [records.open_dataset(output / name) for name in train]
+  tokens = sum(dataset.manifest.tokens for dataset in found)
+  with tqdm.tqdm(total=tokens, unit=' tokens', disable=None) as bar:
+    order = methods.make(found, _TOKEN_ORDER.value, tick=bar.update)
   token_orders.save(order, output / 'token_order.npy')
 
 

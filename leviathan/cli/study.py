@@ -36,10 +36,10 @@ def main(argv: Sequence[str]) -> None:
   study = config_lib.build(studies.Study, section, 'study')
   path = epath.Path(_WORKDIR.value).expanduser()
   workspace = studies.Workspace(study, path)
+  workspace.claim()
   for jobs in workspace.stages():
     if _DRY_RUN.value and jobs:
-      for job in jobs:
-        print(' && '.join(map(_line, job)))
+      print('\n'.join(' && '.join(map(_line, job)) for job in jobs))
       return
     for job in jobs:
       _run(job)
@@ -57,9 +57,14 @@ def _run(job: studies.Job) -> None:
   """Runs commands; a loss that is not finite ends them, but not the study."""
   for command in job:
     print(_line(command), flush=True)
-    code = subprocess.run(
+    with subprocess.Popen(
       [sys.executable, '-m', 'leviathan', *command]
-    ).returncode
+    ) as child:
+      try:
+        code = child.wait()
+      except KeyboardInterrupt:
+        child.wait()  # It was told too, and saves first.
+        raise
     if code == errors.NotFiniteError.exit_code:
       return
     if code:

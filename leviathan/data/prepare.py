@@ -112,6 +112,9 @@ def finish(
     )
     for name in units.datasets
   }
+  for path in (job.work / 'output').iterdir():
+    if path.is_file() and path.name.startswith(('.', *units_lib.RESERVED)):
+      path.unlink()  # Of processes that were killed here.
   if units.bad:
     rows = (json.dumps(row, ensure_ascii=False) for row in units.bad)
     lines = ''.join(row + '\n' for row in rows)

@@ -27,6 +27,8 @@ from leviathan.data import text
 from leviathan.data import tokenizer as tokenizers
 
 BAD_RECORDS_FILE = 'bad_records.jsonl'  # In the output, so no dataset's name.
+# Names of files beside the datasets.
+RESERVED = (BAD_RECORDS_FILE, 'token_order.npy', 'token_order.json')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -241,7 +243,7 @@ def _dataset(job: job_lib.Job, subset: str, digest: int) -> str:
     # As people know it, but for what a directory's name cannot hold.
     # Commas separate the datasets of a config.
     name = urllib.parse.quote(subset, safe=' ()&')
-    if name.startswith('.') or name == BAD_RECORDS_FILE:
+    if name.startswith('.') or name in RESERVED:
       name = name.replace('.', '%2E', 1)
     parts.append(name)
   return '/'.join(parts)

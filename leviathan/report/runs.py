@@ -52,6 +52,11 @@ class Run:
     splits = (row['split'] for row in self.rows)
     return list(dict.fromkeys(s for s in splits if s != 'train'))
 
+  @property
+  def evaluation_sets(self) -> list[str]:
+    """The names of its config's evaluation sets."""
+    return [s.removeprefix('validation/') for s in self.validation_splits]
+
 
 def read(workdir: str) -> Run:
   """The run in a directory.

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from collections.abc import Sequence
 
+from leviathan import errors
 from leviathan.report import replicates
 from leviathan.report import runs
 from leviathan.report import tables
@@ -21,16 +22,29 @@ def page(
     found: the runs of each variant, one a seed, in one order of the seeds.
     rates: {variant: {learning rate: nats per token with the first seed}}.
     pairs: variants whose difference is asked for.
+
+  Raises:
+    CheckpointError: the runs were trained on different data.
   """
   first = next(iter(found.values()))[0]
+  for name, of_seeds in found.items():
+    for run in of_seeds:
+      if run.dataset_fingerprint != first.dataset_fingerprint:
+        raise errors.CheckpointError(
+          f'a run of {name} was trained on dataset '
+          f'{run.dataset_fingerprint[:12]}, another on '
+          f'{first.dataset_fingerprint[:12]}; give the study a new --workdir'
+        )
   parts = [
     '# Study',
     f'{len(next(iter(found.values())))} seeds, {first.tokens:,} tokens each, '
     f'training data {first.dataset_fingerprint[:12]}. Nats per token, held '
     'out; differences are paired by seed, with the 95 % interval of '
-    "Student's t over the seeds. Below 0, the first is better.",
+    "Student's t over the seeds. Below 0, the first is better. The learning "
+    'rate of each variant was chosen by the same held-out losses with the '
+    'first seed, whose run is one of those compared.',
   ]
-  for dataset in first.results['perplexity']:
+  for dataset in first.evaluation_sets:
     parts += [
       f'## {dataset}',
       _losses(found, rates, dataset),
@@ -40,7 +54,8 @@ def page(
     ]
   parts += [
     '## Learning rates',
-    'Nats per token with the first seed; the best is taken for all.',
+    'Nats per token with the first seed; the best is taken for all.'
+    + _edges(rates),
     _rates(rates),
   ]
   return '\n\n'.join(parts) + '\n'
@@ -102,6 +117,18 @@ def _strata(found, pairs: Pairs, dataset) -> str:
   ]
   header = [f'{bins[i]["frequency"]} (n = {bins[i]["tokens"]:,})' for i in met]
   return tables.markdown(['contrast', *header], rows)
+
+
+def _edges(rates) -> str:
+  """Which variants might do better beyond the rates that were tried."""
+  found = []
+  for name, tried in rates.items():
+    best = min(tried, key=tried.__getitem__)
+    if len(tried) > 1 and best in (min(tried), max(tried)):
+      found.append(name)
+  if not found:
+    return ''
+  return f' It is the lowest or the highest tried for {", ".join(found)}.'
 
 
 def _rates(rates) -> str:

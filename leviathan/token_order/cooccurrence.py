@@ -16,8 +16,7 @@ from leviathan.data import records
 Table = Any  # A scipy.sparse.csr_array, which has no types of its own.
 OFFSETS = (-2, -1, 1, 2)
 CONTEXTS = 2048  # The most frequent tokens.
-# Ids that are read at once, and counts that are kept; each takes 8 bytes, and
-# twice that while two tables are added up.
+# Ids that are read at once, and counts that are kept; each takes 12 bytes.
 _BLOCK = 4 << 20
 _MOST_COUNTS = 64 << 20
 
@@ -29,9 +28,8 @@ def count(
 ) -> Table:
   """How often each token has each context at each offset.
 
-  A table that grows beyond what is kept loses its smallest counts first, and
-  so may those of a rare pair that comes back later. Neither memory nor result
-  depends on anything but the data.
+  A table that grows beyond what is kept loses its smallest counts, and a rare
+  pair that comes back later counts from 1 again.
 
   Args:
     datasets: of one tokenizer.
@@ -39,15 +37,15 @@ def count(
     tick: called with the tokens read since the last call.
 
   Returns:
-    int32 (V, len(OFFSETS) * contexts).
+    int64 (V, len(OFFSETS) * contexts).
   """
   context_V, width = _contexts(counts_V)
   shape = len(counts_V), len(OFFSETS) * width
-  total: Table = scipy.sparse.csr_array(shape, dtype=np.int32)
-  least = 0
+  total: Table = scipy.sparse.csr_array(shape, dtype=np.int64)
   for ids in _blocks(datasets):
     keys = np.concatenate(list(_pairs(ids, context_V, width)))
     total = total + _table(keys, shape)
+    least = 0
     while total.nnz > _MOST_COUNTS:
       least += 1
       total.data[total.data <= least] = 0
@@ -94,6 +92,4 @@ def _table(keys: np.ndarray, shape: tuple[int, int]) -> Table:
   keys, times = np.unique(keys, return_counts=True)
   row, column = np.divmod(keys, shape[1])
   starts = np.searchsorted(row, np.arange(shape[0] + 1))
-  return scipy.sparse.csr_array(
-    (times.astype(np.int32), column.astype(np.int32), starts), shape
-  )
+  return scipy.sparse.csr_array((times, column.astype(np.int32), starts), shape)

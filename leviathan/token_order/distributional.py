@@ -5,11 +5,10 @@ SVD gives each token a vector; recursive bisection along the first principal
 axis puts the vectors in a line, so that alike tokens share high digits.
 """
 
-from typing import Any
-
 import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
+import threadpoolctl
 
 from leviathan.token_order import cooccurrence
 
@@ -38,10 +37,13 @@ def order(
   if frequent_V.sum() < 2:
     return spelled_V
   x_VC = np.zeros((len(counts_V), DIMENSIONS))
-  x = vectors(counts[frequent_V])
-  x_VC[frequent_V, : x.shape[1]] = x
-  x_VC[spelled_V] = _filled(x_VC[spelled_V], frequent_V[spelled_V])
-  return spelled_V[bisect(x_VC[spelled_V], base)]
+  # The matrices are small: many threads wait for one another, and each number
+  # of them has its own last bits.
+  with threadpoolctl.threadpool_limits(1):
+    x_NC = vectors(counts[frequent_V])
+    x_VC[frequent_V, : x_NC.shape[1]] = x_NC
+    x_VC[spelled_V] = _filled(x_VC[spelled_V], frequent_V[spelled_V])
+    return spelled_V[bisect(x_VC[spelled_V], base)]
 
 
 def frequent(counts: cooccurrence.Table, counts_V: np.ndarray) -> np.ndarray:
@@ -51,28 +53,33 @@ def frequent(counts: cooccurrence.Table, counts_V: np.ndarray) -> np.ndarray:
 
 def vectors(counts: cooccurrence.Table) -> np.ndarray:
   """Unit vectors of tokens from their counts, (n, C)."""
-  ppmi = _ppmi(counts)
-  rank = min(DIMENSIONS, min(ppmi.shape) - 1)
-  start = np.ones(min(ppmi.shape))
-  # The type says that it may be None, which it is only where not asked for.
-  found: Any = scipy.sparse.linalg.svds(ppmi, rank, v0=start)
-  u, s, _ = found
-  x = u[:, ::-1] * np.sqrt(s[::-1])
-  # Rounded, so that the last bits of a library's sums do not decide.
-  x = np.round(x / np.maximum(np.linalg.norm(x, axis=1), 1e-30)[:, None], 6)
-  return x * np.where(x.sum(axis=0) < 0, -1, 1)
+  ppmi_NX = _ppmi(counts)
+  rank = min(DIMENSIONS, min(ppmi_NX.shape) - 1)
+  if rank < 1 or not ppmi_NX.nnz:  # All tokens are used alike.
+    return np.zeros((ppmi_NX.shape[0], 1))
+  ppmi = scipy.sparse.linalg.aslinearoperator(ppmi_NX)
+  start_X = np.asarray(ppmi_NX.sum(axis=0))
+  # Not `svds`: its own random numbers are other ones each time.
+  squared_C, right_XC = scipy.sparse.linalg.eigsh(
+    ppmi.H @ ppmi, rank, v0=start_X, rng=np.random.default_rng(0)
+  )
+  kept_C = squared_C > 1e-9 * squared_C.max()
+  x_NC = ppmi_NX @ (right_XC[:, kept_C] * squared_C[kept_C] ** -0.25)
+  x_NC *= np.where(x_NC.sum(axis=0) < 0, -1, 1)
+  return x_NC / np.maximum(np.linalg.norm(x_NC, axis=1), 1e-30)[:, None]
 
 
 def _ppmi(counts: cooccurrence.Table) -> cooccurrence.Table:
   """max(0, log(p(token, column) / (p(token) p(column))))."""
-  total = counts.sum(dtype=np.float64)
-  of_row = counts.sum(axis=1, dtype=np.float64)
-  of_column = counts.sum(axis=0, dtype=np.float64)
-  row = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-  expected = of_row[row] * of_column[counts.indices] / total
-  values = np.maximum(np.log(counts.data / expected), 0)
-  found = scipy.sparse.csr_array(
-    (values, counts.indices, counts.indptr), counts.shape
+  values = np.log(counts.data)
+  values += np.log(values.dtype.type(counts.data.sum()))
+  of_row = counts.sum(axis=1, dtype=np.float64).clip(1)
+  values -= np.repeat(np.log(of_row), np.diff(counts.indptr))
+  of_column = counts.sum(axis=0, dtype=np.float64).clip(1)
+  values -= np.log(of_column)[counts.indices]
+  values[values < 1e-9] = 0  # Also what is above 0 by rounding alone.
+  found: cooccurrence.Table = scipy.sparse.csr_array(
+    (values, counts.indices.copy(), counts.indptr.copy()), counts.shape
   )
   found.eliminate_zeros()
   return found
@@ -104,7 +111,9 @@ def bisect(x_VC: np.ndarray, base: int) -> np.ndarray:
       continue
     axis = _principal_axis(x_VC[here])
     axis = axis if axis @ way >= 0 else -axis
-    here = here[np.argsort(x_VC[here] @ axis, kind='stable')]
+    # Rounded: last bits do not decide, least of all between equal rows.
+    places = np.round(x_VC[here] @ axis, 9)
+    here = here[np.argsort(places, kind='stable')]
     cut = _cut(len(here), base)
     todo += [(here[cut:], axis), (here[:cut], axis)]
   return np.concatenate(pieces)
@@ -118,9 +127,10 @@ def _cut(count: int, base: int) -> int:
   return max(1, round(count / 2 / block)) * block
 
 
-def _principal_axis(x: np.ndarray) -> np.ndarray:
-  """The direction in which rows differ most, by the smaller Gram matrix."""
-  x = x - x.mean(axis=0)
-  if len(x) < x.shape[1]:
-    return x.T @ np.linalg.eigh(x @ x.T)[1][:, -1]
-  return np.linalg.eigh(x.T @ x)[1][:, -1]
+def _principal_axis(x_NC: np.ndarray) -> np.ndarray:
+  """The unit vector along which rows differ most."""
+  x_NC = x_NC - x_NC.mean(axis=0)
+  if len(x_NC) < x_NC.shape[1]:  # By the smaller Gram matrix.
+    axis_C = x_NC.T @ np.linalg.eigh(x_NC @ x_NC.T)[1][:, -1]
+    return axis_C / max(np.linalg.norm(axis_C), 1e-30)
+  return np.linalg.eigh(x_NC.T @ x_NC)[1][:, -1]

@@ -1,9 +1,10 @@
 """Token orders on disk: FILE.npy, and beside it FILE.json on where it is from.
 
 FILE.npy is int32 rank_V, the rank of each token id, each of 0 to V - 1 once. An
-order without FILE.json, one that you made, is taken as it is.
+order without FILE.json, one of your own, is taken as it is.
 """
 
+from collections.abc import Sequence
 import dataclasses
 import functools
 import hashlib
@@ -54,6 +55,7 @@ class TokenOrder:
         f'{self.rank_V.shape} does not hold each rank from 0 on once; make one '
         'with `leviathan order`'
       )
+    object.__setattr__(self, 'rank_V', self.rank_V.astype(np.int32))
 
   @functools.cached_property
   def sha256(self) -> str:
@@ -63,6 +65,11 @@ class TokenOrder:
   def ids(self) -> np.ndarray:
     """The token ids by rank."""
     return np.argsort(self.rank_V)
+
+  def is_of_others(self, fingerprints: Sequence[str]) -> bool:
+    """Whether it is known to be made from other datasets than these."""
+    origin = self.origin
+    return bool(origin) and {*origin.dataset_fingerprints} != {*fingerprints}
 
   def check_tokenizer(self, sha256: str) -> None:
     """Raises DataError if it is known to be for another tokenizer."""
@@ -89,10 +96,14 @@ def load(path: epath.PathLike) -> TokenOrder:
   try:
     with path.open('rb') as file:
       rank_V = np.load(file, allow_pickle=False)
-    found = _origin_file(path)
-    origin = _origin(json.loads(found.read_text())) if found.exists() else None
-    return TokenOrder(rank_V, origin)
-  except (OSError, ValueError, TypeError, KeyError, errors.DataError) as e:
+    found = origin_file(path)
+    if not found.exists():
+      return TokenOrder(rank_V)
+    return _checked(rank_V, json.loads(found.read_text()))
+  except (
+    OSError, EOFError, AttributeError, ValueError, TypeError, KeyError,
+    errors.DataError,
+  ) as e:  # fmt: skip
     raise errors.DataError(
       f'token order {path} cannot be read ({e}); make it again'
     ) from e
@@ -103,17 +114,27 @@ def save(order: TokenOrder, path: epath.PathLike) -> None:
   path = epath.Path(path).expanduser()
   path.parent.mkdir(parents=True, exist_ok=True)
   if order.origin:
-    facts = dataclasses.asdict(order.origin)
-    with outputs.durable(_origin_file(path)) as temporary:
+    facts = dataclasses.asdict(order.origin) | {'sha256': order.sha256}
+    with outputs.durable(origin_file(path)) as temporary:
       temporary.write_text(json.dumps(facts, indent=2) + '\n')
   with outputs.durable(path) as temporary, temporary.open('wb') as file:
     np.save(file, order.rank_V.astype(np.int32))
 
 
-def _origin_file(path: epath.Path) -> epath.Path:
-  return path.with_suffix('.json')
+def origin_file(path: epath.PathLike) -> epath.Path:
+  """FILE.json of FILE.npy."""
+  return epath.Path(path).expanduser().with_suffix('.json')
 
 
-def _origin(facts: dict[str, Any]) -> Origin:
+def _checked(rank_V: np.ndarray, facts: dict[str, Any]) -> TokenOrder:
+  """The order, if FILE.json speaks of it.
+
+  Raises:
+    DataError: it is of another order.
+  """
+  sha256 = facts.pop('sha256')
   facts['dataset_fingerprints'] = tuple(facts['dataset_fingerprints'])
-  return Origin(**facts)
+  order = TokenOrder(rank_V, Origin(**facts))
+  if order.sha256 != sha256:
+    raise errors.DataError('the .json beside it is of another order')
+  return order

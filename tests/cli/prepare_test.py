@@ -251,4 +251,5 @@ def test_a_token_order_is_made_of_what_is_not_held_out(
 def test_a_token_order_of_one_dataset_lies_in_it(corpus, model, tmp_path):
   run(corpus, model, tmp_path / 'out', token_order='bytes')
   records.open_dataset(tmp_path / 'out')
-  assert token_orders.load(tmp_path / 'out' / 'token_order.npy').rank_V.size
+  order = token_orders.load(tmp_path / 'out' / 'token_order.npy')
+  assert order.origin.method == 'bytes' and len(order.rank_V) == 300

@@ -60,7 +60,10 @@ def test_a_table_that_grows_too_large_keeps_what_is_frequent(
   counts_V = dataset.unigram_counts()
   whole = cooccurrence.count([dataset], counts_V)
   monkeypatch.setattr(cooccurrence, '_MOST_COUNTS', whole.nnz // 4)
+  monkeypatch.setattr(cooccurrence, '_BLOCK', 2000)
   kept = cooccurrence.count([dataset], counts_V)
   assert 0 < kept.nnz <= whole.nnz // 4
   assert kept.data.min() > 1
   assert kept.data.max() == whole.data.max()
+  # What is left never says more than there was.
+  assert (whole - kept).data.min() >= 0

@@ -77,7 +77,13 @@ def test_groups_as_large_as_blocks_fill_blocks():
 
 
 def test_equal_points_stay_as_they_came():
-  assert distributional.bisect(np.ones((9, 3)), 3).tolist() == list(range(9))
+  rng = np.random.default_rng(0)
+  group_V = rng.integers(0, 40, 2000)
+  # A third, and sums of it, have no exact mean.
+  points = (rng.normal(size=(40, 8)) / 3)[group_V]
+  found = distributional.bisect(points, 13)
+  for group in range(40):
+    assert (np.diff(found[group_V[found] == group]) > 0).all()
 
 
 def test_more_points_than_dimensions_and_fewer_have_one_axis():
@@ -87,6 +93,28 @@ def test_more_points_than_dimensions_and_fewer_have_one_axis():
   by_rows = distributional._principal_axis(wide)[:5]
   by_rows /= np.linalg.norm(by_rows)
   assert abs(by_columns @ by_rows) == pytest.approx(1)
+
+
+def test_groups_without_a_common_context_are_ordered_alike_each_time():
+  """A table of low rank, where a solver begins again with random numbers."""
+  rng = np.random.default_rng(0)
+  blocks = [rng.poisson(3, (40, 10)) for _ in range(3)]
+  table = scipy.sparse.csr_array(scipy.sparse.block_diag(blocks).toarray())
+  first, second = (distributional.vectors(table) for _ in range(2))
+  np.testing.assert_array_equal(first, second)
+
+
+def test_tokens_all_used_alike_are_ordered_by_their_spelling():
+  table = scipy.sparse.csr_array(np.outer(np.arange(1, 13), np.arange(1, 5)))
+  spelled = np.random.default_rng(0).permutation(12)
+  ids = distributional.order(table, np.full(12, 100), spelled, 3)
+  np.testing.assert_array_equal(ids, spelled)
+
+
+def test_counts_are_left_as_they_are(counts):
+  table = counts[1].copy()
+  distributional.vectors(table)
+  assert abs(table - counts[1]).nnz == 0 and table.nnz == counts[1].nnz
 
 
 def test_mutual_information_is_that_of_the_formula():

@@ -55,6 +55,7 @@ def test_a_file_that_is_missing_comes_with_the_command_that_makes_it(tmp_path):
 @pytest.mark.parametrize(
   'name, content',
   [
+    ('order.npy', ''),
     ('order.npy', 'text'),
     ('order.json', 'text'),
     ('order.json', '[]'),
@@ -65,6 +66,18 @@ def test_a_damaged_file_is_refused(tmp_path, name, content):
   files.save(files.TokenOrder(np.array([1, 0]), ORIGIN), tmp_path / 'order.npy')
   (tmp_path / name).write_text(content)
   with pytest.raises(errors.DataError, match='order.npy cannot be read'):
+    files.load(tmp_path / 'order.npy')
+
+
+def test_ranks_of_any_integer_type_become_int32(tmp_path):
+  np.save(tmp_path / 'order.npy', np.array([1, 0], '>i8'))
+  assert files.load(tmp_path / 'order.npy').rank_V.dtype == np.int32
+
+
+def test_the_origin_of_another_order_is_refused(tmp_path):
+  files.save(files.TokenOrder(np.array([1, 0]), ORIGIN), tmp_path / 'order.npy')
+  np.save(tmp_path / 'order.npy', np.array([0, 1]))
+  with pytest.raises(errors.DataError, match='json.*of another order'):
     files.load(tmp_path / 'order.npy')
 
 
