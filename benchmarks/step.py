@@ -10,7 +10,9 @@ clipping and AdamW, on all devices.
 
 import importlib
 import json
+import pathlib
 import statistics
+import tempfile
 import time
 
 from absl import app
@@ -22,6 +24,7 @@ from leviathan import arrays
 from leviathan import experiment
 from leviathan.data import records
 from leviathan.eval import score
+from leviathan.token_order import files as token_orders
 
 ARMS = flags.DEFINE_list('arms', ['tied', 'lev', 'untied'], 'Of configs/.')
 SCALE = flags.DEFINE_string('scale', '200m', 'See configs/base.py.')
@@ -44,7 +47,18 @@ def make(arm: str) -> experiment.Experiment:
     config.data.train = DATASET.value
     manifest = records.open_dataset(DATASET.value).manifest
     config.model.vocab_size = manifest.tokenizer.vocab_size
+  if config.model.token_order:
+    # Any order takes as long.
+    config.model.token_order = str(_random_order(config.model.vocab_size))
   return experiment.make(experiment.read_config(config))
+
+
+def _random_order(vocab_size: int) -> pathlib.Path:
+  """A file of ranks."""
+  path = pathlib.Path(tempfile.mkdtemp()) / 'token_order.npy'
+  rank_V = np.random.default_rng(0).permutation(vocab_size)
+  token_orders.save(token_orders.TokenOrder(rank_V), path)
+  return path
 
 
 def batches(parts: experiment.Experiment):

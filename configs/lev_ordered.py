@@ -1,12 +1,13 @@
-"""Arm `lev_ordered`: LEV, with the tokens ordered by their use before it.
+r"""Arm `lev_ordered`: LEV, with the tokens ordered by their use before it.
 
-  leviathan prepare ... --token_order=distributional
+  make quickstart
   leviathan train --config=configs/lev_ordered.py:smoke --workdir=runs/ordered
 
 Ours, not the paper's: the digits are those of a token's rank in an order that
-puts tokens of like use side by side, see docs/token_order.md.
+puts tokens of like use side by side, see docs/token_order.md. With other data
+give both --config.data.train and --config.model.token_order.
 
-Measured: see docs/token_order.md. The larger scales have not been run.
+@MEASURED@ The larger scales have not been run.
 """
 
 from configs import lev
@@ -18,7 +19,7 @@ def get_config(scale: str):
 
 
 def ordered(config):
-  """The config with the order that stands beside its training data."""
+  """The config with the order that `prepare` puts beside its training data."""
   config.arm += '_ordered'
   directory, _, _ = config.data.train.rpartition('/')
   config.model.token_order = f'{directory}/token_order.npy'

@@ -42,6 +42,8 @@ def get_config():
     'lev_distributional - factorized_mlp_distributional',
     'lev - tied',
     'lev_distributional - tied',
+    'factorized_mlp_distributional - tied',
+    'untied - tied',
     'lev_distributional - untied',
   )
   return study
