@@ -72,7 +72,11 @@ def _with_own_order(
     return config
   path = run.token_order_file
   trained_with = run.manifest()['token_order']
-  if not path.exists() or token_orders.load(path).sha256 != trained_with:
+  try:
+    found = token_orders.load(path).sha256
+  except errors.DataError:
+    found = None
+  if found != trained_with:
     raise errors.CheckpointError(
       f'{path} is not the token order that the run was trained with (sha256 '
       f'{trained_with[:12]}); restore the file'

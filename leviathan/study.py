@@ -118,19 +118,22 @@ class Workspace:
   study: Study
   path: epath.Path
 
-  def claim(self) -> None:
-    """Makes the directory this study's, or checks that it is.
+  def claim(self, write: bool = True) -> None:
+    """Makes the directory this study's, or only checks that it may be.
 
     Raises:
       CheckpointError: what lies there was made for another one.
     """
     file = self.path / 'study.json'
     ours = json.loads(json.dumps(dataclasses.asdict(self.study)))
-    if file.exists():
+    trained = any(self.path.glob('runs/*/config.json'))
+    ordered = any(self.path.glob('orders/*.npy'))
+    if file.exists() and (trained or ordered):
       theirs = rundir.read_json(file)
       # More variants, rates and seeds may be asked for; what is there stays.
       ours['variants'] = theirs['variants'] | ours['variants']
-      for field in ('variants', 'dataset', 'overrides'):
+      fields = ('dataset', 'overrides', 'variants') if trained else ('dataset',)
+      for field in fields:
         old, new = theirs[field], ours[field]
         if isinstance(old, dict):
           new = {name: new[name] for name in old}
@@ -139,7 +142,8 @@ class Workspace:
             f'{self.path} holds another study ({field}: {old} there, {new} '
             'here); give another --workdir'
           )
-    rundir.write_json(file, ours)
+    if write:
+      rundir.write_json(file, ours)
 
   def stages(self) -> Iterator[list[Job]]:
     """What is missing, in stages: each follows from what came of the last."""

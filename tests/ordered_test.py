@@ -214,7 +214,7 @@ def test_an_order_of_other_data_trains_with_a_note(tiny, order_file, tmp_path):
   files.save(files.TokenOrder(order.rank_V, origin), path)
   said = []
   for name, file in (('other', path), ('same', order_file)):
-    config = ordered_config(tiny, 'lev', file, train__steps=1)
+    config = ordered_config(tiny, 'lev', file, train__steps=3)
     run = rundir.open_(str(tmp_path / name))
     train.train(experiment.make(config), run, said.append)
   assert len([line for line in said if 'made from other data' in line]) == 1
@@ -222,7 +222,7 @@ def test_an_order_of_other_data_trains_with_a_note(tiny, order_file, tmp_path):
 
 def test_a_run_from_before_there_were_orders_is_read(tiny, tmp_path):
   run = rundir.open_(str(tmp_path))
-  config = tiny.config(train__steps=2, model__layers=1)
+  config = tiny.config(train__steps=3, model__layers=1)
   train.train(experiment.make(config), run, lambda line: None)
   for file, section in ((run.config_file, 'model'), (run.manifest_file, None)):
     values = json.loads(file.read_text())

@@ -138,7 +138,11 @@ def test_stages_follow_one_another(tiny, tmp_path):
 
 
 def test_a_directory_of_another_study_is_refused(tiny, tmp_path):
-  workspace(tiny, tmp_path).claim()
+  workspace(tiny, tmp_path, dataset='mended').claim()
+  there = workspace(tiny, tmp_path)
+  there.claim()  # Nothing was made yet.
+  run = rundir.open_(str(there.directory(there.tried('tied')[0])))
+  rundir.write_json(run.config_file, {})
   workspace(tiny, tmp_path, seeds=(0, 1, 2), learning_rates=(1e-3,)).claim()
   for field, value in (('overrides', ('train.steps=9',)), ('dataset', 'x')):
     with pytest.raises(errors.CheckpointError, match=f'{field}.* there'):

@@ -29,8 +29,8 @@ def read(flag) -> ml_collections.ConfigDict:
   """
   if flag.value is None:
     raise errors.ConfigError(
-      '--config is missing; give --config=FILE.py:SCALE, as '
-      'configs/lev.py:smoke'
+      f'--{flag.name} is missing; give --{flag.name}=FILE.py, of those in '
+      'configs/, as configs/lev.py:smoke'
     )
   try:
     flag.value.keys()  # A file that is missing is an error only when used.
@@ -51,9 +51,10 @@ def explain(error: Exception, argv: Sequence[str]) -> str:
     return f'{words[0] if words else key} is not a config key; {hint}'
   if missing := re.findall(r'flag --(\w+)=None', text):
     return f'give {", ".join(f"--{name}=..." for name in sorted(missing))}'
-  file = next((a for a in argv if a.startswith('--config=')), '--config')
+  given = (a for a in argv if a.startswith(('--config=', '--study=')))
+  file = next(given, '--config')
   if isinstance(error, OSError):
-    return f'{file}: there is no such file; give FILE.py:SCALE'
+    return f'{file}: there is no such file; give another path'
   if isinstance(error, flags.UnrecognizedFlagError) and file == '--config':
     return f'--{error.flagname} needs --config=FILE.py:SCALE before it'
   last = text.splitlines()[-1]

@@ -69,6 +69,8 @@ def main(argv) -> None:
   """Runs the command."""
   del argv
   given = [f for f in (CONFIG, DATASET, WORKDIR) if f.value is not None]
+  if TOKEN_ORDER.value is not None and DATASET.value is None:
+    raise errors.ConfigError('--token_order goes with --dataset; give both')
   if len(given) != 1:
     raise errors.ConfigError(
       f'{len(given)} of --config, --dataset, --workdir are given; give one'
@@ -77,8 +79,6 @@ def main(argv) -> None:
     raise errors.ConfigError('--baseline goes with --embeddings; give both')
   if AGAINST.value is not None and DATASET.value is None:
     raise errors.ConfigError('--against goes with --dataset; give both')
-  if TOKEN_ORDER.value is not None and DATASET.value is None:
-    raise errors.ConfigError('--token_order goes with --dataset; give both')
   if TOKEN_ORDER.value is not None and AGAINST.value is not None:
     raise errors.ConfigError('--token_order and --against: give one of them')
   if EMBEDDINGS.value and WORKDIR.value is None:

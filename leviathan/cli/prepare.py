@@ -118,6 +118,7 @@ def _order_tokens(output: epath.Path, datasets: Sequence[str]) -> None:
   with tqdm.tqdm(total=tokens, unit=' tokens', disable=None) as bar:
     order = methods.make(found, _TOKEN_ORDER.value, tick=bar.update)
   token_orders.save(order, output / 'token_order.npy')
+  print(f'tokens ordered by {_TOKEN_ORDER.value}, sha256 {order.sha256[:12]}')
 
 
 def job_of_flags() -> job_lib.Job:

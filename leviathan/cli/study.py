@@ -2,9 +2,10 @@ r"""Runs a study: trains what is missing, one run after another, and reports.
 
   leviathan study --study=configs/studies/order.py --workdir=runs/order
 
---dry_run prints the commands that are missing and can start now, to be run
-wherever you like; ask again when they are done. Any key of the study can be
-set: --study.seeds="(0,)".
+--dry_run prints the commands of the next stage (orders, learning rates, seeds),
+to be run wherever you like; ask again when they are done. Any key of the study
+can be set: --study.seeds="(0,)". Keys of the runs' configs go into its
+`overrides`.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ def main(argv: Sequence[str]) -> None:
   study = config_lib.build(studies.Study, section, 'study')
   path = epath.Path(_WORKDIR.value).expanduser()
   workspace = studies.Workspace(study, path)
-  workspace.claim()
+  workspace.claim(write=not _DRY_RUN.value)
   for jobs in workspace.stages():
     if _DRY_RUN.value and jobs:
       print('\n'.join(' && '.join(map(_line, job)) for job in jobs))
@@ -70,7 +71,8 @@ def _run(job: studies.Job) -> None:
     if code:
       raise errors.CheckpointError(
         f'leviathan {command[0]} ended with exit code {code}, see above; mend '
-        'that and start the study again'
+        "that (keys of a run's config by study.overrides) and start the study "
+        'again'
       )
 
 

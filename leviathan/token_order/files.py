@@ -90,8 +90,9 @@ def load(path: epath.PathLike) -> TokenOrder:
   path = epath.Path(path).expanduser()
   if not path.exists():
     raise errors.DataError(
-      f'token order {path} does not exist; make it with `leviathan order '
-      f'--dataset=... --method=distributional --output={path}`'
+      f'token order {path} does not exist; make one with `leviathan order '
+      '--dataset=... --output=FILE.npy`, and give it by '
+      '--config.model.token_order=FILE.npy'
     )
   try:
     with path.open('rb') as file:
@@ -105,7 +106,8 @@ def load(path: epath.PathLike) -> TokenOrder:
     errors.DataError,
   ) as e:  # fmt: skip
     raise errors.DataError(
-      f'token order {path} cannot be read ({e}); make it again'
+      f'token order {path} cannot be read ({e}); give another, or remove it '
+      'and make it again'
     ) from e
 
 

@@ -48,7 +48,7 @@ def test_what_is_no_permutation_is_refused(tmp_path, rank_V):
 
 
 def test_a_file_that_is_missing_comes_with_the_command_that_makes_it(tmp_path):
-  with pytest.raises(errors.DataError, match='leviathan order --dataset'):
+  with pytest.raises(errors.DataError, match='leviathan order.*--config.model'):
     files.load(tmp_path / 'order.npy')
 
 
