@@ -29,8 +29,8 @@ def read(flag) -> ml_collections.ConfigDict:
   """
   if flag.value is None:
     raise errors.ConfigError(
-      f'--{flag.name} is missing; give --{flag.name}=FILE.py, of those in '
-      'configs/, as configs/lev.py:smoke'
+      f'--{flag.name} is missing; give --{flag.name}=FILE.py:SCALE, as '
+      'configs/lev.py:smoke, or configs/studies/order.py'
     )
   try:
     flag.value.keys()  # A file that is missing is an error only when used.
