@@ -7,9 +7,9 @@ What composition brings once tokens that share digits are alike, without
 splines; see configs/lev_ordered.py.
 
 Measured: 360 steps of `smoke` at learning rate 4e-3 (three seeds, the
-quickstart's data) take some two minutes on two CPU cores and end at 4.352 nats
-per token, held out; `factorized_mlp` at 4.450. The larger scales have not been
-run.
+quickstart's data) take some three and a half minutes on one CPU core and end at
+4.352 nats per token, held out; `factorized_mlp` at 4.450. The larger scales
+have not been run.
 """
 
 from configs import factorized_mlp

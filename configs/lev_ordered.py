@@ -8,8 +8,9 @@ puts tokens of like use side by side, see docs/token_order.md. With other data
 give both --config.data.train and --config.model.token_order.
 
 Measured: 360 steps of `smoke` at learning rate 4e-3 (three seeds, the
-quickstart's data) take some two minutes on two CPU cores and end at 4.388 nats
-per token, held out; `lev` at 4.448. The larger scales have not been run.
+quickstart's data) take some three and a half minutes on one CPU core and end at
+4.388 nats per token, held out; `lev` at 4.448. The larger scales have not been
+run.
 """
 
 from configs import lev

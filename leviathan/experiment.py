@@ -201,16 +201,14 @@ class Experiment:
     """
     if not self.config.model.token_order:
       return None
-    path, vocab_size = (
-      self.config.model.token_order,
-      self.config.model.vocab_size,
-    )
-    order = token_orders.load(path)
-    if len(order.rank_V) != vocab_size:
+    model = self.config.model
+    order = token_orders.load(model.token_order)
+    if len(order.rank_V) != model.vocab_size:
       raise errors.DataError(
-        f'config.model.token_order={path!r} orders {len(order.rank_V)} tokens, '
-        f'but config.model.vocab_size={vocab_size}; make one from the data '
-        'that you train on with `leviathan order`'
+        f'config.model.token_order={model.token_order!r} orders '
+        f'{len(order.rank_V)} tokens, but config.model.vocab_size='
+        f'{model.vocab_size}; make one from the data that you train on with '
+        '`leviathan order`'
       )
     return order
 
@@ -295,7 +293,10 @@ class Experiment:
     """
     order = self.token_order
     if order is not None:
-      order.check_tokenizer(data.tokenizer.sha256)
+      file = self.config.model.token_order
+      order.check_tokenizer(
+        data.tokenizer.sha256, f'config.model.token_order={file!r}'
+      )
     return {
       'format_version': 1,
       'arm': self.config.arm,

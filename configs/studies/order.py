@@ -5,7 +5,7 @@ r"""Whether LEV gains when tokens that share digits are alike.
 
 Eight inputs on the quickstart's data and backbone, 369 thousand tokens each,
 the learning rate chosen for each from three values, then three seeds. 40 runs
-of about a minute and a half on two CPU cores. Results: docs/token_order.md.
+of some three and a half minutes on one CPU core. Results: docs/token_order.md.
 """
 
 import ml_collections

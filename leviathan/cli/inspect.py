@@ -170,7 +170,7 @@ def of_token_order(file: str, directory: str) -> dict[str, Any]:
       f'--token_order={file} orders {len(order.rank_V)} tokens, but '
       f'{directory} has {tokenizer.vocab_size}; give a dataset of its tokenizer'
     )
-  order.check_tokenizer(tokenizer.sha256)
+  order.check_tokenizer(tokenizer.sha256, f'--token_order={file}')
   counts_V = dataset.unigram_counts()
   with tqdm.tqdm(total=found.tokens, unit=' tokens', disable=None) as bar:
     table = cooccurrence.count([dataset], counts_V, bar.update)

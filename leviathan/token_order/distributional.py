@@ -72,7 +72,7 @@ def vectors(counts: cooccurrence.Table) -> np.ndarray:
 def _ppmi(counts: cooccurrence.Table) -> cooccurrence.Table:
   """max(0, log(p(token, column) / (p(token) p(column))))."""
   values = np.log(counts.data)
-  values += np.log(values.dtype.type(counts.data.sum()))
+  values += np.log(float(counts.data.sum()))
   of_row = counts.sum(axis=1, dtype=np.float64).clip(1)
   values -= np.repeat(np.log(of_row), np.diff(counts.indptr))
   of_column = counts.sum(axis=0, dtype=np.float64).clip(1)

@@ -71,11 +71,16 @@ class TokenOrder:
     origin = self.origin
     return bool(origin) and {*origin.dataset_fingerprints} != {*fingerprints}
 
-  def check_tokenizer(self, sha256: str) -> None:
-    """Raises DataError if it is known to be for another tokenizer."""
+  def check_tokenizer(self, sha256: str, where: str) -> None:
+    """Raises DataError if it is known to be for another tokenizer.
+
+    Args:
+      sha256: of the tokenizer of the data.
+      where: what names the order, as `config.model.token_order='FILE'`.
+    """
     if self.origin and self.origin.tokenizer_sha256 != sha256:
       raise errors.DataError(
-        'the token order was made for another tokenizer (sha256 '
+        f'{where} was made for another tokenizer (sha256 '
         f'{self.origin.tokenizer_sha256[:12]}) than the data have '
         f'({sha256[:12]}); make one from these data with `leviathan order`'
       )
@@ -120,7 +125,7 @@ def save(order: TokenOrder, path: epath.PathLike) -> None:
     with outputs.durable(origin_file(path)) as temporary:
       temporary.write_text(json.dumps(facts, indent=2) + '\n')
   with outputs.durable(path) as temporary, temporary.open('wb') as file:
-    np.save(file, order.rank_V.astype(np.int32))
+    np.save(file, order.rank_V)
 
 
 def origin_file(path: epath.PathLike) -> epath.Path:

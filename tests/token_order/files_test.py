@@ -83,7 +83,9 @@ def test_the_origin_of_another_order_is_refused(tmp_path):
 
 def test_an_order_for_another_tokenizer_is_refused():
   order = files.TokenOrder(np.array([1, 0]), ORIGIN)
-  order.check_tokenizer('a' * 64)
-  with pytest.raises(errors.DataError, match='aaaaaaaaaaaa.*dddddddddddd'):
-    order.check_tokenizer('d' * 64)
-  files.TokenOrder(np.array([1, 0])).check_tokenizer('d' * 64)
+  order.check_tokenizer('a' * 64, 'FILE')
+  with pytest.raises(
+    errors.DataError, match='FILE.*aaaaaaaaaaaa.*dddddddddddd'
+  ):
+    order.check_tokenizer('d' * 64, 'FILE')
+  files.TokenOrder(np.array([1, 0])).check_tokenizer('d' * 64, 'FILE')
