@@ -35,6 +35,11 @@ FREE = (
   'manifest.versions.',
 )
 
+# Keys that configs did not have at first, with what those runs did.
+ADDED: dict[str, Any] = {
+  'model.token_order': '',
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class RunDir:
@@ -89,7 +94,9 @@ class RunDir:
       CheckpointError: there is no run here.
     """
     config = read_json(self.config_file)
-    config['model'].setdefault('token_order', '')  # Before there were orders.
+    for field, value in ADDED.items():
+      section, _, key = field.partition('.')
+      config[section].setdefault(key, value)
     return config
 
   def manifest(self) -> dict[str, Any]:
