@@ -122,6 +122,11 @@ def _paper(width, mlp_width, head_width, learning_rate, steps):
   config.train = train = ml_collections.ConfigDict()
   train.steps = steps
   train.seed = 0  # of parameters and of the data's order
+  # 'tpu', 'gpu' or 'cpu' where no other will do; 'auto': what is found.
+  train.platform = 'auto'
+  # A step, a batch of an evaluation or a save that takes longer (compiling
+  # included) ends the run, and names the process that the others wait for.
+  train.stall_seconds = 1800.0
 
   config.checkpoint = checkpoint = ml_collections.ConfigDict()
   checkpoint.interval = 1000  # steps

@@ -33,3 +33,20 @@ class NotFiniteError(UserError):
   """A loss or a gradient is infinite or not a number."""
 
   exit_code = 5
+
+
+class StalledError(UserError):
+  """A process did not come to where the others wait for it."""
+
+  exit_code = 6
+
+
+class PreemptedError(UserError):
+  """The run was told to stop, and was saved: the same command goes on."""
+
+  exit_code = 75
+
+
+def of_exit_code(code: int) -> type[UserError]:
+  """The class of errors with this exit code."""
+  return next(c for c in UserError.__subclasses__() if c.exit_code == code)

@@ -31,6 +31,7 @@ from leviathan.data import records
 from leviathan.eval import score
 from leviathan.token_order import files as token_orders
 
+PLATFORMS = ('auto', 'cpu', 'gpu', 'tpu')
 LIBRARIES = ('jax', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
 
 
@@ -51,15 +52,26 @@ class DataConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-  """How long, and from which seed."""
+  """How long, from which seed, and on what."""
 
   steps: int
   seed: int
+  platform: str  # one of PLATFORMS
+  stall_seconds: float  # that a step may take before the run is given up
 
   def __post_init__(self):
     if self.steps < 1:
       raise errors.ConfigError(
         f'config.train.steps={self.steps}; give 1 or more'
+      )
+    if self.platform not in PLATFORMS:
+      raise errors.ConfigError(
+        f'config.train.platform={self.platform!r}; choose one of '
+        f'{", ".join(PLATFORMS)}'
+      )
+    if not self.stall_seconds > 0:
+      raise errors.ConfigError(
+        f'config.train.stall_seconds={self.stall_seconds}; give more than 0'
       )
 
 

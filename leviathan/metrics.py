@@ -39,9 +39,19 @@ class Writer:
   are dropped: those steps will run again.
   """
 
-  def __init__(self, path: epath.Path, resumed_step: int):
-    """Opens the file for the steps after `resumed_step`."""
-    rows = [r for r in read(path) if r['step'] <= resumed_step]
+  def __init__(self, path: epath.Path, resumed_step: int, evaluated: bool):
+    """Opens the file for the steps after `resumed_step`.
+
+    Args:
+      path: of the file.
+      resumed_step: the last step that will not run again.
+      evaluated: whether what was evaluated then stays, too.
+    """
+    rows = [
+      r
+      for r in read(path)
+      if r['step'] < resumed_step + (evaluated or r['split'] == 'train')
+    ]
     if path.exists() and not resumed_step:
       # No checkpoint was found, so all steps run again. If it was only mislaid,
       # the rows are still there.

@@ -3,6 +3,7 @@
 `--workdir` may be the run, its `checkpoints/`, or one step in there.
 """
 
+from collections.abc import Sequence
 import dataclasses
 import json
 from typing import Any
@@ -31,13 +32,18 @@ FREE = (
   'config.data.train',
   'config.model.token_order',
   'config.data.batch_size',
-  'manifest.sequences',
+  'config.train.platform',
+  'config.train.stall_seconds',
   'manifest.versions.',
 )
 
+# Of the manifest: what has happened, and what the config says as well.
+RECORDS = ('changes', 'sequences', 'horizon')
 # Keys that configs did not have at first, with what those runs did.
 ADDED: dict[str, Any] = {
   'model.token_order': '',
+  'train.platform': 'auto',
+  'train.stall_seconds': 1800.0,
 }
 
 
@@ -175,95 +181,132 @@ def write_json(path: epath.Path, value: Any) -> None:
   scratch.replace(path)
 
 
-def claim(
+def check(
   run: RunDir,
   config: dict[str, Any],
   manifest: dict[str, Any],
-  data: mixture.Mixture,
-  order: token_orders.TokenOrder | None = None,
+  allow: Sequence[str] = (),
 ) -> list[str]:
-  """Makes the directory this run's, or checks that it is.
+  """Whether a run may start or go on in a directory; nothing is changed.
 
   Args:
     run: the directory, which need not exist.
     config: resolved, of the run that is about to start or go on.
     manifest: its identity.
-    data: what it trains on; its tokenizer and counts are copied.
-    order: of the tokens, which is copied too.
+    allow: fields that may differ although they change what is computed.
 
   Returns:
-    The differences that do not matter, a line each.
+    The differences that pass, a line each.
 
   Raises:
-    CheckpointError: the directory belongs to another run; nothing is changed.
+    CheckpointError: the directory belongs to another run.
+    ConfigError: a field of `allow` is not one.
   """
   if '://' in str(run.path):
     raise errors.CheckpointError(
       f'{run.path} is in a bucket, where metrics cannot be appended to yet; '
       'give a --workdir on a disk or a mount'
     )
-  ours = _identity(config, manifest)
-  notes = []
+  ours = identity(config, manifest)
+  config_lib.check_names(allow, ours, '--allow: ')
+  if not run.config_file.exists():
+    if run.checkpoint_dir.exists():
+      raise errors.CheckpointError(
+        f'{run.path} holds checkpoints/ but no config.json; give another '
+        '--workdir'
+      )
+    return []
+  theirs = identity(run.config(), run.manifest())
+  found = config_lib.differences(theirs, ours)
+  if any(not field.startswith((*FREE, *allow)) for field in found):
+    raise errors.CheckpointError(_foreign(run, found, (*FREE, *allow)))
+  return [f'{field}: {old!r} -> {new!r}' for field, (old, new) in found.items()]
+
+
+def claim(
+  run: RunDir,
+  config: dict[str, Any],
+  manifest: dict[str, Any],
+  data: mixture.Mixture,
+  order: token_orders.TokenOrder | None = None,
+) -> None:
+  """Makes the directory this run's, once `check` has found nothing against it.
+
+  Fields that were allowed to change stand in the manifest's `changes`, so that
+  checkpoints from before are still known for this run's.
+
+  Args:
+    run: the directory, made when missing.
+    config: see `check`.
+    manifest: see `check`.
+    data: what it trains on; its tokenizer and counts are copied.
+    order: of the tokens, which is copied too.
+  """
+  changes: list[dict[str, Any]] = []
   if run.config_file.exists():
-    theirs = _identity(run.config(), run.manifest())
-    for field, (old, new) in config_lib.differences(theirs, ours).items():
-      if not field.startswith(FREE):
-        raise errors.CheckpointError(_foreign(run, theirs, ours))
-      notes.append(f'{field}: {old!r} -> {new!r}')
-  elif run.checkpoint_dir.exists():
-    raise errors.CheckpointError(
-      f'{run.path} holds checkpoints/ but no config.json; give another '
-      '--workdir'
+    before = run.manifest()
+    found = config_lib.differences(
+      identity(run.config(), before), identity(config, manifest)
     )
+    changes = before.get('changes', []) + [
+      {'field': field, 'old': old, 'new': new}
+      for field, (old, new) in found.items()
+      if not field.startswith(FREE)
+    ]
   else:
     run.tokenizer_dir.mkdir(parents=True, exist_ok=True)
     data.datasets[0].tokenizer().save(run.tokenizer_dir)
     np.save(run.tokenizer_dir / records.COUNTS_FILE, data.unigram_counts())
     if order is not None:
       token_orders.save(order, run.token_order_file)
-  write_json(run.manifest_file, manifest)
+  write_json(run.manifest_file, manifest | {'changes': changes})
   write_json(run.config_file, config)
-  return notes
 
 
 def check_step(
   run: RunDir, checkpoints: checkpoint.Checkpoints, step: int
 ) -> None:
   """Raises CheckpointError if a checkpoint is not of this run."""
-  theirs = _identity({}, checkpoints.manifest(step))
-  ours = _identity({}, run.manifest())
-  for field, (old, new) in config_lib.differences(theirs, ours).items():
-    if not field.startswith(FREE):
+  manifest = run.manifest()
+  changed = [change['field'] for change in manifest.get('changes', [])]
+  theirs = identity({}, checkpoints.manifest(step))
+  found = config_lib.differences(theirs, identity({}, manifest))
+  for field, (old, new) in found.items():
+    if not field.startswith((*FREE, *changed)):
       raise errors.CheckpointError(
         f'{run.checkpoint_dir / str(step)} is of another run ({field}: '
         f'{old!r} there, {new!r} in run.json); restore the folder or remove it'
       )
 
 
-def _identity(
+def identity(
   config: dict[str, Any], manifest: dict[str, Any]
 ) -> dict[str, Any]:
   """{field: value} of all that two runs are compared by, as JSON has it."""
-  flat = config_lib.flatten(config) | config_lib.flatten(manifest, 'manifest')
+  compared = {k: v for k, v in manifest.items() if k not in RECORDS}
+  flat = config_lib.flatten(config) | config_lib.flatten(compared, 'manifest')
   return json.loads(json.dumps(flat))
 
 
-def _foreign(run: RunDir, theirs: dict, ours: dict) -> str:
-  """One line that names every field in which the two runs differ."""
-  changed = [
-    f'{field}: {old!r} there, {new!r} here'
-    for field, (old, new) in config_lib.differences(theirs, ours).items()
-    if not field.startswith(FREE)
-  ]
+def _foreign(
+  run: RunDir, found: dict[str, tuple[Any, Any]], allowed: tuple[str, ...]
+) -> str:
+  """One line that names every field in which two runs must not differ."""
+  changed = {k: v for k, v in found.items() if not k.startswith(allowed)}
   # A changed size changes many parameters' shapes; the config says it once.
-  brief = [c for c in changed if not c.startswith('manifest.parameters')]
+  brief = {
+    k: v for k, v in changed.items() if not k.startswith('manifest.parameters')
+  }
+  said = '; '.join(
+    f'{field}: {old!r} there, {new!r} here'
+    for field, (old, new) in (brief or changed).items()
+  )
   remedy = 'give another --workdir or the same config'
-  if any(c.startswith('config.optimizer.horizon') for c in changed):
-    horizon = theirs['config.optimizer.horizon']
+  if 'config.optimizer.horizon' in changed:
+    horizon = changed['config.optimizer.horizon'][0]
     remedy += (
       f'; to train on after the cosine, add --config.optimizer.{horizon=}'
     )
-  return (
-    f'{run.path} belongs to another run ({"; ".join(brief or changed)}); '
-    f'{remedy}'
-  )
+  if len(brief) == len(changed):
+    remedy += f'; if the change is meant, add --allow={",".join(changed)}'
+  return f'{run.path} belongs to another run ({said}); {remedy}'

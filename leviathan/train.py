@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import dataclasses
-import math
 import time
 from typing import Any
-import zlib
 
 import jax
 import numpy as np
@@ -16,48 +15,53 @@ from leviathan import checkpoint
 from leviathan import errors
 from leviathan import experiment
 from leviathan import metrics
+from leviathan import pod
+from leviathan import reporter
 from leviathan import rundir
 from leviathan import state as state_lib
+from leviathan.data import mixture
 from leviathan.eval import perplexity
 from leviathan.eval import score
 
-Say = Callable[[str], None]
-# params -> {name of the dataset: its metrics}
-Evaluate = Callable[[Any], dict[str, dict[str, Any]]]
+# (params, step) -> {name of the dataset: its metrics}, or None: told to stop.
+Evaluate = Callable[[Any, int], dict[str, dict[str, Any]] | None]
+# (step, phase): where this process is, see `watchdog`.
+At = Callable[[int, str], None]
 
 
 def train(
   parts: experiment.Experiment,
   run: rundir.RunDir,
-  say: Say,
-  interrupted: Callable[[], bool] = lambda: False,
-) -> state_lib.State:
+  say: reporter.Say,
+  *,
+  stop: Callable[[], bool] = lambda: False,
+  at: At = lambda step, phase: None,
+  allow: Sequence[str] = (),
+) -> tuple[state_lib.State, bool]:
   """Trains a run to its last step, from its latest checkpoint if it has one.
 
   Args:
     parts: the experiment.
     run: where its files lie; refused if they are another run's.
     say: prints a line for the person who watches.
-    interrupted: asked after each step; when true, the run is saved and left.
+    stop: asked after each step and each batch of an evaluation, equally often
+      in all processes; when true, the run is saved and left.
+    at: told where this process is.
+    allow: fields in which the run may differ from what lies in `run`.
 
   Returns:
-    The last state.
-
-  Raises:
-    KeyboardInterrupt: it was interrupted.
+    The last state, and whether it is that of the last step: not if stopped.
   """
   config = parts.config
-  data = experiment.open_training(config)
-  evaluate = evaluator(parts, data.tokenizer.sha256)
-  manifest = parts.manifest(data)
+  data = pod.together(lambda: experiment.open_training(config))
+  manifest = pod.together(lambda: parts.manifest(data))
+  pod.check_alike(rundir.identity(dataclasses.asdict(config), manifest))
+  evaluate = pod.together(
+    lambda: evaluator(parts, data.tokenizer.sha256, stop, at)
+  )
   parts.train_batches(data, 0)  # Refuses before anything is written.
-  resolved = dataclasses.asdict(config)
-  for note in rundir.claim(run, resolved, manifest, data, parts.token_order):
-    say(f'note: {note}')
-  if parts.token_order is not None and parts.token_order.is_of_others(
-    [dataset.manifest.fingerprint for dataset in data.datasets]
-  ):
-    say('note: config.model.token_order was made from other data than these')
+  pod.check_shared(run.path)
+  _claim(parts, run, manifest, data, allow, say)
   checkpoints = checkpoint.Checkpoints(
     run.checkpoint_dir, config.checkpoint.keep
   )
@@ -72,33 +76,66 @@ def train(
       say(f'nothing is left to do up to step {config.train.steps}')
   else:
     state = parts.fresh_state()
-  writer = metrics.Writer(run.metrics_file, start)
-  run.not_finite_file.unlink(missing_ok=True)
+  owed = pod.together(lambda: _evaluation_is_owed(config, run, start))
+  at(start, 'start')
+  pod.first(lambda: run.not_finite_file.unlink(missing_ok=True))
+  write, close = _writer(run, start, owed)
   try:
     return loop(
       state,
       parts.train_step(),
       parts.train_batches(data, sequences),
       config=config,
-      sequences=sequences,
       mesh=parts.mesh,
       evaluate=evaluate,
+      owed=owed,
       save=lambda state, sequences: checkpoints.save(
         state, manifest | {'sequences': sequences}
       ),
-      write=writer.write,
-      say=say,
-      interrupted=interrupted,
+      report=reporter.Reporter(
+        config, start=start, sequences=sequences, write=write, say=say
+      ),
+      stop=stop,
+      at=at,
     )
   except errors.NotFiniteError as e:
-    rundir.write_json(run.not_finite_file, {'error': str(e)})
+    failed = {'error': str(e)}
+    if pod.is_first():
+      rundir.write_json(run.not_finite_file, failed)
     raise
   finally:
-    writer.close()
+    close()
     checkpoints.close()
 
 
-def evaluator(parts: experiment.Experiment, tokenizer_sha256: str) -> Evaluate:
+def _claim(
+  parts: experiment.Experiment,
+  run: rundir.RunDir,
+  manifest: dict[str, Any],
+  data: mixture.Mixture,
+  allow: Sequence[str],
+  say: reporter.Say,
+) -> None:
+  """Makes the directory this run's, and says what it does not mind."""
+  config = dataclasses.asdict(parts.config)
+  notes = pod.together(lambda: rundir.check(run, config, manifest, allow))
+  pod.first(
+    lambda: rundir.claim(run, config, manifest, data, parts.token_order)
+  )
+  for note in notes:
+    say(f'note: {note}')
+  if parts.token_order is not None and parts.token_order.is_of_others(
+    [dataset.manifest.fingerprint for dataset in data.datasets]
+  ):
+    say('note: config.model.token_order was made from other data than these')
+
+
+def evaluator(
+  parts: experiment.Experiment,
+  tokenizer_sha256: str,
+  stop: Callable[[], bool],
+  at: At,
+) -> Evaluate:
   """Perplexity on each of the config's evaluation sets.
 
   Raises:
@@ -115,17 +152,56 @@ def evaluator(parts: experiment.Experiment, tokenizer_sha256: str) -> Evaluate:
   scorer = parts.scorer
   one_class_V = np.zeros(config.model.vocab_size, np.int32)
 
-  def evaluate(params):
-    return {
-      name: perplexity.summary(
-        scorer(params, parts.eval_batches(dataset), one_class_V),
-        dataset.manifest.tokens,
-        dataset.manifest.bytes,
+  def evaluate(params, step):
+    stopped = False
+
+    def batches(dataset):
+      nonlocal stopped
+      for batch in parts.eval_batches(dataset):
+        at(step, 'evaluation')
+        stopped = stopped or stop()
+        if stopped:
+          return
+        yield batch
+
+    results = {}
+    for name, dataset in datasets.items():
+      sums = scorer(params, batches(dataset), one_class_V)
+      if stopped:
+        return None
+      results[name] = perplexity.summary(
+        sums, dataset.manifest.tokens, dataset.manifest.bytes
       )
-      for name, dataset in datasets.items()
-    }
+    return results
 
   return evaluate
+
+
+def _evaluation_is_owed(
+  config: experiment.Config, run: rundir.RunDir, start: int
+) -> bool:
+  """Whether a run was told to stop before the evaluation of its last step."""
+  if not start or not _is_due(config.evaluate, start, config.train.steps):
+    return False
+  rows = metrics.read(run.metrics_file)
+  done = {row['split'] for row in rows if row['step'] == start}
+  sets = {f'validation/{name}' for name in config.evaluate.directories()}
+  return not sets <= done
+
+
+def _is_due(section: Any, step: int, last: int) -> bool:
+  """Whether it is time for what is done every `interval` steps and last."""
+  return step % section.interval == 0 or step == last
+
+
+def _writer(
+  run: rundir.RunDir, start: int, owed: bool
+) -> tuple[Callable[[dict[str, Any]], None], Callable[[], None]]:
+  """(write, close) of the rows, which the first process writes for all."""
+  if not pod.is_first():
+    return lambda row: None, lambda: None
+  writer = metrics.Writer(run.metrics_file, start, evaluated=not owed)
+  return writer.write, writer.close
 
 
 def loop(
@@ -134,112 +210,55 @@ def loop(
   batches: Iterator[arrays.Batch],
   *,
   config: experiment.Config,
-  sequences: int,
   mesh: jax.sharding.Mesh,
   evaluate: Evaluate,
+  owed: bool,
   save: Callable[[state_lib.State, int], None],
-  write: Callable[[dict[str, Any]], None],
-  say: Say,
-  interrupted: Callable[[], bool],
-) -> state_lib.State:
+  report: reporter.Reporter,
+  stop: Callable[[], bool],
+  at: At,
+) -> tuple[state_lib.State, bool]:
   """Runs the steps that are left; effects arrive as arguments.
 
-  Step n - 1 is read back after step n has been dispatched, so that the device
-  never waits for the host. Before an evaluation or a save all steps so far are
-  read, so what is not finite is never saved. `sequences` is how many came
-  before; a save says how many have by then.
+  Before an evaluation or a save all steps so far are read, so what is not
+  finite is never saved. `owed` asks for an evaluation before the first step.
+  Returns what `train` does.
   """
   start, last = int(state.step), config.train.steps
-  report = _Reporter(config, start, sequences, write, say)
+
+  def evaluated(step: int) -> bool:
+    """False when told to stop in the middle of it."""
+    report.catch_up()
+    results = evaluate(state.params, step)
+    if results is not None:
+      report.evaluation(step, results)
+    report.resume_clock()
+    return results is not None
+
+  if owed and not evaluated(start):
+    return state, False
   for step in range(start + 1, last + 1):
+    at(step, 'data')
+    began = time.perf_counter()
     rows = next(batches)
-    # Tells whether two runs saw the same rows.
-    fingerprint = zlib.crc32(rows.inputs_BL.tobytes())
+    read = time.perf_counter()
+    at(step, 'step')
     batch = score.to_mesh(rows, mesh)
     with jax.set_mesh(mesh):
       state, row = train_step(state, batch)
-    report.dispatched(step, row | {'batch_crc32': fingerprint})
-    if step % config.evaluate.interval == 0 or step == last:
+    times = {
+      'data_seconds': read - began,
+      'dispatch_seconds': time.perf_counter() - read,
+    }
+    report.dispatched(step, row | times)
+    stopping = stop()
+    if _is_due(config.evaluate, step, last) and not stopping:
+      stopping = not evaluated(step)
+    if _is_due(config.checkpoint, step, last) or stopping:
       report.catch_up()
-      report.evaluation(step, evaluate(state.params))
-    stop = interrupted()
-    if step % config.checkpoint.interval == 0 or step == last or stop:
-      report.catch_up()
-      save(state, sequences + (step - start) * config.data.batch_size)
-    if stop:
-      raise KeyboardInterrupt
-  return state
-
-
-class _Reporter:
-  """Rows and progress lines, one step behind what is dispatched."""
-
-  def __init__(self, config, start, sequences, write, say):
-    self._config, self._start, self._sequences = config, start, sequences
-    self._write, self._say = write, say
-    self._pending = None
-    self._clock = time.perf_counter()
-    self._busy = 0.0  # Seconds spent in training steps since the start.
-
-  def dispatched(self, step: int, row: dict[str, Any]) -> None:
-    """Step `step` is on its way; the one before it is read."""
-    behind, self._pending = self._pending, (step, row)
-    if behind:
-      self._read(*behind)
-
-  def catch_up(self) -> None:
-    """Reads the step that is still on its way."""
-    if self._pending:
-      self._read(*self._pending)
-      self._pending = None
-
-  def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
-    """Writes a row for each evaluation set."""
-    for name, row in results.items():
-      self._write(self._head(step, f'validation/{name}') | row)
-      self._say(
-        f'step {step}: validation/{name} '
-        f'{row["nats_per_token"]:.4f} nats per token, perplexity '
-        f'{row["perplexity"]:.2f}, {row["bits_per_byte"]:.4f} bits per byte'
-      )
-    self._clock = time.perf_counter()
-
-  def _head(self, step: int, split: str) -> dict[str, Any]:
-    data = self._config.data
-    sequences = self._sequences + (step - self._start) * data.batch_size
-    tokens = sequences * data.seq_len
-    return {'step': step, 'split': split, 'tokens': tokens}
-
-  def _read(self, step: int, row: dict[str, Any]) -> None:
-    """Waits for a step, checks it and writes its row."""
-    values = {k: v if isinstance(v, int) else float(v) for k, v in row.items()}
-    for name in ('nats_per_token', 'grad_norm'):
-      if not math.isfinite(values[name]):
-        raise errors.NotFiniteError(
-          f'step {step}: {name} is {values[name]}; nothing was saved since '
-          'the last checkpoint, lower config.optimizer.learning_rate'
-        )
-    now = time.perf_counter()
-    seconds, self._clock = now - self._clock, now
-    self._busy += seconds
-    rate = values.pop('batch_tokens') / seconds
-    mean = metrics.from_mean(values.pop('nats_per_token'))
-    self._write(
-      self._head(step, 'train') | mean | values | {'tokens_per_second': rate}
-    )
-    last = self._config.train.steps
-    if step % self._config.log.interval == 0 or step in (self._start + 1, last):
-      left = self._busy / (step - self._start) * (last - step)
-      self._say(
-        f'step {step}/{last}: loss {mean["nats_per_token"]:.4f}, '
-        f'{rate:,.0f} tokens/s, {_minutes(left)} left'
-      )
-
-
-def _minutes(seconds: float) -> str:
-  """'3:05' or '12:00:10'."""
-  minutes, seconds_ = divmod(round(seconds), 60)
-  hours, minutes = divmod(minutes, 60)
-  if hours:
-    return f'{hours}:{minutes:02}:{seconds_:02}'
-  return f'{minutes}:{seconds_:02}'
+      at(step, 'save')
+      save(state, report.sequences(step))
+      report.resume_clock()
+    if stopping:
+      return state, False
+  return state, True

@@ -20,7 +20,7 @@ def path(tmp_path):
 
 
 def test_rows_come_back_as_written(path):
-  writer = metrics.Writer(path, 0)
+  writer = metrics.Writer(path, 0, evaluated=True)
   writer.write(row(1))
   assert metrics.read(path) == [row(1)], 'a row must be on disk at once'
   writer.write(row(2) | {'nats_per_token': 0.1 + 0.2})
@@ -29,20 +29,27 @@ def test_rows_come_back_as_written(path):
 
 
 def test_resuming_drops_what_will_run_again(path):
-  writer = metrics.Writer(path, 0)
+  writer = metrics.Writer(path, 0, evaluated=True)
   for step in (1, 2, 3):
     writer.write(row(step))
   writer.write(row(2, 'validation/a'))
   writer.close()
-  metrics.Writer(path, 2).close()
+  metrics.Writer(path, 2, evaluated=True).close()
   assert metrics.read(path) == [row(1), row(2), row(2, 'validation/a')]
+
+
+def test_an_evaluation_that_was_broken_off_is_dropped_with_its_rows(path):
+  rows = [row(1), row(1, 'validation/a'), row(2), row(2, 'validation/a')]
+  path.write_text(''.join(json.dumps(r) + '\n' for r in rows))
+  metrics.Writer(path, 2, evaluated=False).close()
+  assert metrics.read(path) == rows[:3]
 
 
 def test_a_line_cut_short_by_a_kill_is_dropped(path):
   text = json.dumps(row(1)) + '\n' + json.dumps(row(2))[:-5]
   path.write_text(text)
   assert metrics.read(path) == [row(1)]
-  writer = metrics.Writer(path, 5)
+  writer = metrics.Writer(path, 5, evaluated=True)
   writer.write(row(2))
   writer.close()
   assert metrics.read(path) == [row(1), row(2)]
@@ -50,7 +57,7 @@ def test_a_line_cut_short_by_a_kill_is_dropped(path):
 
 def test_without_a_checkpoint_the_rows_start_anew_and_the_old_are_kept(path):
   path.write_text(json.dumps(row(1)) + '\n')
-  metrics.Writer(path, 0).close()
+  metrics.Writer(path, 0, evaluated=True).close()
   assert metrics.read(path) == []
   assert metrics.read(path.with_name('metrics.before.jsonl')) == [row(1)]
 
@@ -59,7 +66,7 @@ def test_damage_before_the_last_line_is_refused_with_its_number(path):
   path.write_text(f'{json.dumps(row(1))}\noops\n{json.dumps(row(3))}\n')
   before = path.read_text()
   with pytest.raises(errors.CheckpointError, match=r'metrics\.jsonl:2 '):
-    metrics.Writer(path, 3)
+    metrics.Writer(path, 3, evaluated=True)
   assert path.read_text() == before
 
 

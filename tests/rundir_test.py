@@ -17,13 +17,14 @@ def claimed(tiny, tmp_path):
   """(claim, run): a run's directory, and a way to claim it as another's."""
   run = rundir.open_(str(tmp_path / 'run'))
 
-  def claim(**changes):
+  def claim(allow=(), **changes):
     config = tiny.config(**changes)
     parts = experiment.make(config)
     dataset = experiment.open_training(config)
-    return rundir.claim(
-      run, dataclasses.asdict(config), parts.manifest(dataset), dataset
-    )
+    identity = dataclasses.asdict(config), parts.manifest(dataset)
+    notes = rundir.check(run, *identity, allow)
+    rundir.claim(run, *identity, dataset)
+    return notes
 
   claim()
   return claim, run
@@ -90,6 +91,48 @@ def test_another_run_is_refused_field_by_field(claimed, changes, fields):
   assert (run.config_file.read_text(), run.manifest_file.read_text()) == before
 
 
+def test_a_field_that_is_allowed_passes_and_is_written_down(claimed):
+  claim, run = claimed
+  rate = 'config.optimizer.learning_rate'
+  with pytest.raises(errors.CheckpointError, match=f'--allow={rate}$'):
+    claim(optimizer__learning_rate=0.5)
+  assert claim([rate], optimizer__learning_rate=0.5) == [
+    f'{rate}: 0.002 -> 0.5'
+  ]
+  change = {'field': rate, 'old': 0.002, 'new': 0.5}
+  assert run.manifest()['changes'] == [change]
+  # It is the run's now, and stays written down.
+  assert claim(optimizer__learning_rate=0.5) == []
+  assert run.manifest()['changes'] == [change]
+
+
+def test_only_the_fields_that_are_allowed_pass(claimed):
+  claim, _ = claimed
+  with pytest.raises(errors.CheckpointError) as caught:
+    claim(['config.train.seed'], train__seed=1, model__width=64)
+  assert 'config.train.seed' not in str(caught.value)
+  with pytest.raises(
+    errors.ConfigError, match='did you mean config.train.seed'
+  ):
+    claim(['config.train.sed'], train__seed=1)
+
+
+def test_a_checkpoint_from_before_an_allowed_change_is_still_the_run_s(claimed):
+  class Found:
+    def manifest(self, step):
+      return before
+
+  claim, run = claimed
+  before = run.manifest()
+  rundir.check_step(run, Found(), 3)
+  before['dataset_fingerprint'] = 'another'
+  with pytest.raises(errors.CheckpointError, match='another run'):
+    rundir.check_step(run, Found(), 3)
+  rundir.write_json(run.manifest_file, before)
+  claim(['manifest.dataset_fingerprint'])
+  rundir.check_step(run, Found(), 3)
+
+
 def test_other_data_under_the_same_path_are_refused(claimed):
   claim, run = claimed
   manifest = json.loads(run.manifest_file.read_text())
@@ -105,11 +148,10 @@ def test_checkpoints_of_unknown_origin_are_left_alone(tiny, tmp_path):
   config = tiny.config()
   dataset = experiment.open_training(config)
   with pytest.raises(errors.CheckpointError, match='no config.json'):
-    rundir.claim(
+    rundir.check(
       run,
       dataclasses.asdict(config),
       experiment.make(config).manifest(dataset),
-      dataset,
     )
 
 

@@ -42,7 +42,8 @@ def run_all(config, path, mesh=(1, 8, 1), say=lambda line: None):
     config, experiment.sharding.make_mesh(config.mesh, jax.devices()[:count])
   )
   run = rundir.open_(str(path))
-  state = train.train(parts, run, say)
+  state, finished = train.train(parts, run, say)
+  assert finished
   return metrics.read(run.metrics_file), state
 
 

@@ -56,7 +56,23 @@ def execute(arguments: Sequence[str]) -> int:
 
 def run_module(module: types.ModuleType, argv: Sequence[str]) -> int:
   """Runs a script of launch/ as a command is run; returns the exit code."""
-  return _exit_code(lambda: _run(module, argv))
+  ours = argv[: list(argv).index('--')] if '--' in argv else argv
+  return _exit_code(lambda: _run(module, ours))
+
+
+def words_after_dashes() -> list[str]:
+  """The command that a script of launch/ was given.
+
+  Raises:
+    ConfigError: there is none.
+  """
+  words = sys.argv[sys.argv.index('--') + 1 :] if '--' in sys.argv else []
+  if not words:
+    raise errors.ConfigError(
+      'no command is given; write it after `--`, as `-- leviathan train '
+      '--config=... --workdir=...`'
+    )
+  return words
 
 
 def _run(module: types.ModuleType, argv: Sequence[str]) -> None:
@@ -71,6 +87,9 @@ def _exit_code(call: Callable[[], None]) -> int:
   """Calls it; what a user can mend, and how it was stopped, as a code."""
   try:
     call()
+  except errors.PreemptedError as told:
+    print(f'preempted: {told}', file=sys.stderr)
+    return told.exit_code
   except errors.UserError as error:
     return _fail(error)
   except BrokenPipeError:

@@ -3,67 +3,103 @@
 leviathan train --config=configs/lev.py:smoke --workdir=runs/lev
 """
 
-import os
-import signal
-
 from absl import flags
+import jax
 
 from leviathan import errors
 from leviathan import experiment
 from leviathan import parameters
+from leviathan import pod
 from leviathan import rundir
 from leviathan import train
+from leviathan import watchdog
 from leviathan.cli import config_flag
+from leviathan.cli import pod_flags
 
 CONFIG = config_flag.define()
 WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Directory of the run, made when missing.', required=True
 )
-
-
-class _Interrupt:
-  """Ctrl-C, noticed between steps: in the middle of a save it would break it.
-
-  A second one ends the process at once, which a run survives as it does a kill.
-  """
-
-  def __init__(self):
-    self._seen = False
-    signal.signal(signal.SIGINT, self._notice)
-
-  def _notice(self, signum, frame):
-    del signum, frame
-    if self._seen:
-      os._exit(130)
-    self._seen = True
-    print('stopping after this step; again to stop at once', flush=True)
-
-  def __call__(self) -> bool:
-    return self._seen
+ALLOW = flags.DEFINE_list(
+  'allow',
+  [],
+  'Fields in which the run may differ from what it was before, as '
+  'config.optimizer.learning_rate; a refusal names them.',
+)
 
 
 def main(argv) -> None:
   """Runs the command."""
   del argv
-  interrupted = _Interrupt()
   config = experiment.read_config(config_flag.read(CONFIG))
-  parts = experiment.make(config)
-  counts = parameters.count(
-    parameters.shapes(parts.abstract_state.params), config.model.vocab_size
-  )
-  device = parts.mesh.devices.flat[0]
-  print(
-    f'{config.arm}: {counts["total"]:,} parameters (input '
-    f'{counts["input"]:,}, backbone {counts["backbone"]:,}, head '
-    f'{counts["head"]:,}) on {parts.mesh.size} x {device.platform} '
-    f'({device.device_kind}), mesh {dict(parts.mesh.shape)}',
-    flush=True,
-  )
   run = rundir.open_(WORKDIR.value)
   if run.step is not None:
     raise errors.ConfigError(
       f'--workdir={WORKDIR.value} is one step; a run goes on from its latest, '
       f'give {run.path}'
     )
-  train.train(parts, run, lambda line: print(line, flush=True), interrupted)
-  print(f'done: {run.path}')
+  dog = _start(config, run)
+  try:
+    stop = pod.Stop(_say)
+    parts = experiment.make(config)
+    if pod.is_first():
+      _say(_summary(parts))
+    _, finished = train.train(
+      parts,
+      run,
+      _say if pod.is_first() else lambda line: None,
+      stop=stop,
+      at=dog.at,
+      allow=ALLOW.value,
+    )
+  finally:
+    dog.close()
+  if not finished:
+    raise stop.reason(f'{run.path} is saved')
+  if pod.is_first():
+    _say(f'done: {run.path}')
+
+
+def _say(line: str) -> None:
+  print(line, flush=True)
+
+
+def _start(config: experiment.Config, run: rundir.RunDir) -> watchdog.Watchdog:
+  """Meets the other processes, if there are any, and watches them."""
+  where = pod_flags.read()
+  limit = config.train.stall_seconds
+
+  def watch(process, processes, limit):
+    return watchdog.Watchdog(
+      run.path / 'processes', limit, _say, process=process, processes=processes
+    )
+
+  if where.process_id is None or where.num_processes is None:
+    pod.start(where)
+    dog = watch(jax.process_index(), jax.process_count(), limit)
+  else:
+    dog = watch(
+      where.process_id, where.num_processes, min(limit, pod.START_SECONDS)
+    )
+    pod.start(where)
+    dog.limit = limit
+  dog.at(0, 'start')
+  pod.check_platform(config.train.platform)
+  return dog
+
+
+def _summary(parts: experiment.Experiment) -> str:
+  """One line: how many parameters on which devices."""
+  counts = parameters.count(
+    parameters.shapes(parts.abstract_state.params),
+    parts.config.model.vocab_size,
+  )
+  device = parts.mesh.devices.flat[0]
+  processes = jax.process_count()
+  return (
+    f'{parts.config.arm}: {counts["total"]:,} parameters (input '
+    f'{counts["input"]:,}, backbone {counts["backbone"]:,}, head '
+    f'{counts["head"]:,}) on {parts.mesh.size} x {device.platform} '
+    f'({device.device_kind}) of {processes} process'
+    f'{"es" if processes > 1 else ""}, mesh {dict(parts.mesh.shape)}'
+  )

@@ -1,0 +1,104 @@
+"""Rows of metrics and lines of progress, one step behind what is dispatched."""
+
+from collections.abc import Callable
+import math
+import time
+from typing import Any
+
+from leviathan import errors
+from leviathan import experiment
+from leviathan import metrics
+
+Say = Callable[[str], None]
+
+
+class Reporter:
+  """Reads back what steps and evaluations came to.
+
+  Step n - 1 is read after step n has been dispatched, so that the device never
+  waits for the host.
+  """
+
+  def __init__(
+    self,
+    config: experiment.Config,
+    *,
+    start: int,
+    sequences: int,
+    write: Callable[[dict[str, Any]], None],
+    say: Say,
+  ):
+    """For the steps after `start`, before which were so many sequences."""
+    self._config, self._start, self._sequences = config, start, sequences
+    self._write, self._say = write, say
+    self._pending: tuple[int, dict[str, Any]] | None = None
+    self._clock = time.perf_counter()
+    self._busy = 0.0  # Seconds spent in training steps since the start.
+
+  def sequences(self, step: int) -> int:
+    """How many came before the end of a step."""
+    steps = step - self._start
+    return self._sequences + steps * self._config.data.batch_size
+
+  def dispatched(self, step: int, row: dict[str, Any]) -> None:
+    """Step `step` is on its way; the one before it is read."""
+    behind, self._pending = self._pending, (step, row)
+    if behind:
+      self._read(*behind)
+
+  def catch_up(self) -> None:
+    """Reads the step that is still on its way."""
+    if self._pending:
+      self._read(*self._pending)
+      self._pending = None
+
+  def resume_clock(self) -> None:
+    """What was done since the last step was no part of a step."""
+    self._clock = time.perf_counter()
+
+  def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
+    """Writes a row for each evaluation set."""
+    for name, row in results.items():
+      self._write(self._head(step, f'validation/{name}') | row)
+      self._say(
+        f'step {step}: validation/{name} '
+        f'{row["nats_per_token"]:.4f} nats per token, perplexity '
+        f'{row["perplexity"]:.2f}, {row["bits_per_byte"]:.4f} bits per byte'
+      )
+
+  def _head(self, step: int, split: str) -> dict[str, Any]:
+    tokens = self.sequences(step) * self._config.data.seq_len
+    return {'step': step, 'split': split, 'tokens': tokens}
+
+  def _read(self, step: int, row: dict[str, Any]) -> None:
+    """Waits for a step, checks it and writes its row."""
+    values = {k: v if isinstance(v, int) else float(v) for k, v in row.items()}
+    for name in ('nats_per_token', 'grad_norm'):
+      if not math.isfinite(values[name]):
+        raise errors.NotFiniteError(
+          f'step {step}: {name} is {values[name]}; nothing was saved since '
+          'the last checkpoint, lower config.optimizer.learning_rate'
+        )
+    now = time.perf_counter()
+    seconds, self._clock = now - self._clock, now
+    self._busy += seconds
+    rate = values.pop('batch_tokens') / seconds
+    mean = metrics.from_mean(values.pop('nats_per_token'))
+    speed = {'step_seconds': seconds, 'tokens_per_second': rate}
+    self._write(self._head(step, 'train') | mean | values | speed)
+    last = self._config.train.steps
+    if step % self._config.log.interval == 0 or step in (self._start + 1, last):
+      left = self._busy / (step - self._start) * (last - step)
+      self._say(
+        f'step {step}/{last}: loss {mean["nats_per_token"]:.4f}, '
+        f'{rate:,.0f} tokens/s, {_minutes(left)} left'
+      )
+
+
+def _minutes(seconds: float) -> str:
+  """'3:05' or '12:00:10'."""
+  minutes, seconds_ = divmod(round(seconds), 60)
+  hours, minutes = divmod(minutes, 60)
+  if hours:
+    return f'{hours}:{minutes:02}:{seconds_:02}'
+  return f'{minutes}:{seconds_:02}'

@@ -1,0 +1,154 @@
+"""A thread that names the process which all others wait for, and ends the run.
+
+A collective has no time limit: when one host hangs, all of them stand still and
+say nothing. So each process writes where it is into a small file beside the
+run, which the others read when they have waited for too long.
+"""
+
+from collections.abc import Callable
+import faulthandler
+import json
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+from etils import epath
+
+from leviathan import errors
+
+# A process that is at an earlier one is what another waits for.
+CLOCK_SECONDS = 5.0
+PHASES = ('start', 'data', 'step', 'evaluation', 'save', 'end')
+
+
+class Watchdog:
+  """Knows where this process is, and where the others were last.
+
+  Attributes:
+    limit: seconds that one phase of one step may take; may be changed.
+  """
+
+  def __init__(
+    self,
+    directory: epath.Path,
+    limit: float,
+    say: Callable[[str], None],
+    *,
+    process: int,
+    processes: int,
+    leave: Callable[[int], object] = os._exit,
+  ):
+    """Starts the thread.
+
+    Args:
+      directory: of the processes' files, on a file system that they share.
+      limit: seconds; half of it is when the others are looked for.
+      say: prints a line.
+      process: which one this is.
+      processes: how many there are.
+      leave: ends this process with an exit code, whatever it is doing.
+    """
+    self._leave = leave
+    self.limit = limit
+    self._directory = directory
+    self._say = say
+    self._process, self._processes = process, processes
+    self._place: tuple[int, str] = (0, 'start')
+    self._since = time.monotonic()
+    self._began = time.time()
+    self._closed = threading.Event()
+    if processes > 1:
+      directory.mkdir(parents=True, exist_ok=True)
+      self._write()
+    self._thread = threading.Thread(target=self._watch, daemon=True)
+    self._thread.start()
+
+  def at(self, step: int, phase: str) -> None:
+    """This process has come to a phase of a step; costs nothing."""
+    self._place, self._since = (step, phase), time.monotonic()
+
+  def close(self) -> None:
+    """Ends the thread."""
+    self._closed.set()
+    self._thread.join()
+
+  def _watch(self) -> None:
+    tick = min(10.0, self.limit / 10)
+    warned_at = None
+    while not self._closed.wait(tick):
+      if self._processes > 1:
+        self._write()
+      place, waited = self._place, time.monotonic() - self._since
+      if waited > self.limit:
+        self._end(waited)
+      if waited > self.limit / 2 and warned_at != place:
+        warned_at = place
+        self._say(self.explain())
+        faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
+
+  def _end(self, waited: float) -> None:
+    """Leaves at once: the main thread waits for what may never come."""
+    error = errors.StalledError(
+      f'{self.explain()}; ended after {waited:.0f} s, look at that host, then '
+      'run the same command again (or raise --config.train.stall_seconds)'
+    )
+    print(f'error: {error}', file=sys.stderr, flush=True)
+    self._leave(error.exit_code)
+
+  def explain(self) -> str:
+    """'waiting for process 1 (data) at step 5', from the files of all."""
+    places = self._places()
+    missing = [p for p in range(self._processes) if p not in places]
+    if missing:
+      came = self._processes - len(missing)
+      return (
+        f'{came} of {self._processes} processes came: waiting for process '
+        f'{", ".join(map(str, missing))} (start); start the same command on '
+        'all hosts'
+      )
+    first = min(places.values(), key=_order)
+    behind = [str(p) for p, place in places.items() if place == first]
+    step, phase = first
+    if len(behind) == self._processes and self._processes > 1:
+      return f'all processes are waiting ({phase}) at step {step}'
+    return f'waiting for process {", ".join(behind)} ({phase}) at step {step}'
+
+  def _places(self) -> dict[int, tuple[int, str]]:
+    """{process: (step, phase)} of those that wrote since this one began."""
+    places = {self._process: self._place}
+    for process in set(range(self._processes)) - {self._process}:
+      try:
+        said = json.loads(self._file(process).read_text())
+      except (OSError, ValueError):
+        continue
+      # One that is at work writes every tick; what is older than this process
+      # is of an earlier start. Clocks of hosts differ a little.
+      if said['time'] > self._began - CLOCK_SECONDS:
+        places[process] = (said['step'], said['phase'])
+    return dict(sorted(places.items()))
+
+  def _write(self) -> None:
+    step, phase = self._place
+    said: dict[str, Any] = {
+      'step': step,
+      'phase': phase,
+      'time': time.time(),
+      'pid': os.getpid(),
+    }
+    file = self._file(self._process)
+    scratch = file.with_name(f'{file.name}.tmp')
+    try:
+      scratch.write_text(json.dumps(said))
+      scratch.replace(file)
+    except OSError as e:  # A full disk must not end the run from here.
+      self._say(f'note: {file} could not be written ({e})')
+
+  def _file(self, process: int) -> epath.Path:
+    return self._directory / f'{process}.json'
+
+
+def _order(place: tuple[int, str]) -> tuple[int, int]:
+  step, phase = place
+  return step, PHASES.index(phase)
