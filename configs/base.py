@@ -122,6 +122,13 @@ def _paper(width, mlp_width, head_width, learning_rate, steps):
   config.train = train = ml_collections.ConfigDict()
   train.steps = steps
   train.seed = 0  # of parameters and of the data's order
+  # Coefficient of the z-loss, see losses.py; 0 is without, 1e-4 is usual.
+  train.z_loss = 0.0
+  # Parts of which only one has logits at a time, also in evaluation; a divisor
+  # of data.seq_len, 1 is all at once.
+  train.loss_chunks = 16
+  # Micro-batches that a step's batch is cut into: less memory, the same update.
+  train.accumulation = 1
 
   config.checkpoint = checkpoint = ml_collections.ConfigDict()
   checkpoint.interval = 1000  # steps
@@ -154,6 +161,7 @@ def _smoke():
   config.data.seq_len = 128
   config.data.batch_size = 8
   config.optimizer.warmup_steps = 40
+  config.train.loss_chunks = 1
   config.checkpoint.interval = 90
   config.evaluate.interval = 90
   config.evaluate.batch_size = 16

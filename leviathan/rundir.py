@@ -28,6 +28,8 @@ FREE = (
   'config.evaluate.',
   'config.log.',
   'config.train.steps',
+  'config.train.loss_chunks',
+  'config.train.accumulation',
   'config.data.train',
   'config.model.token_order',
   'config.data.batch_size',
@@ -38,6 +40,9 @@ FREE = (
 # Keys that configs did not have at first, with what those runs did.
 ADDED: dict[str, Any] = {
   'model.token_order': '',
+  'train.z_loss': 0.0,
+  'train.loss_chunks': 1,
+  'train.accumulation': 1,
 }
 
 
