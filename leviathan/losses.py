@@ -232,10 +232,9 @@ def _shard(
   )
   chunk = functools.partial(_chunk, w_VD, vocab_size=vocab_size, z_loss=z_loss)
   dw_VD = jnp.zeros(w_VD.shape, jnp.float32) if with_gradients else None
-  dw_VD, (nll, z_loss_, dx) = lax.scan(chunk, dw_VD, parts)
-  nll_BL = nll.reshape(targets_BL.shape)
-  z_loss_BL = z_loss_.reshape(targets_BL.shape)
-  if not with_gradients:
+  dw_VD, (nll, z, dx) = lax.scan(chunk, dw_VD, parts)
+  nll_BL, z_loss_BL = (a.reshape(targets_BL.shape) for a in (nll, z))
+  if dx is None:
     return nll_BL, z_loss_BL, None
   dx_BLD = lax.psum(dx.reshape(x_BLD.shape), _axes('vocab'))
   # Scattered first: what then goes over the other axes is smaller.

@@ -28,8 +28,10 @@ def forward(
   features: Any = model.apply(
     {'params': params}, batch.inputs_BL, batch.segments_BL, method='features'
   )
+  x_BLD, w_VD = features
   return losses.loss(
-    *features,
+    x_BLD,
+    w_VD,
     batch.targets_BL,
     batch.weights_BL,
     vocab_size=model.config.vocab_size,
@@ -56,6 +58,17 @@ def loss(
   return found.objective, sums
 
 
+def micro_batches(batch: arrays.Batch, count: int) -> arrays.Batch:
+  """`batch` in `count` parts, stacked; each device cuts its own rows."""
+
+  def cut(x_BL):
+    # Had the first part the first rows, they would lie on a few devices alone.
+    x_BAL = x_BL.reshape(-1, count, x_BL.shape[1])
+    return sharding.constrain(jnp.moveaxis(x_BAL, 1, 0), None, 'batch', None)
+
+  return jax.tree.map(cut, batch)
+
+
 def gradients(
   loss_of: Callable[[Any, arrays.Batch], tuple[jax.Array, metrics.Sums]],
   params: Any,
@@ -76,16 +89,12 @@ def gradients(
     (_, sums), grads = jax.value_and_grad(loss_of, has_aux=True)(params, micro)
     return jax.tree.map(jnp.add, total, (grads, sums)), None
 
-  def cut(x_BL):
-    # Each device's rows are cut by themselves, so that none has to move.
-    x_BAL = x_BL.reshape(-1, accumulation, *x_BL.shape[1:])
-    return sharding.constrain(jnp.moveaxis(x_BAL, 1, 0), None, 'batch', None)
-
   total = jax.tree.map(jnp.zeros_like, params), metrics.Sums(*jnp.zeros(3))
   if accumulation == 1:
     total, _ = micro_step(total, batch)
   else:
-    total, _ = jax.lax.scan(micro_step, total, jax.tree.map(cut, batch))
+    micros = micro_batches(batch, accumulation)
+    total, _ = jax.lax.scan(micro_step, total, micros)
   grads, sums = total
   tokens = jnp.maximum(sums.tokens, 1)
   return jax.tree.map(lambda g: g / tokens, grads), sums
