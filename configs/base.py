@@ -127,6 +127,13 @@ def _paper(width, mlp_width, head_width, learning_rate, steps):
   # A step, a batch of an evaluation or a save that takes longer (compiling
   # included) ends the run, and names the process that the others wait for.
   train.stall_seconds = 1800.0
+  # Coefficient of the z-loss, see losses.py; 0 is without, 1e-4 is usual.
+  train.z_loss = 0.0
+  # Parts of which only one has logits at a time, also in evaluation; a divisor
+  # of data.seq_len, 1 is all at once.
+  train.loss_chunks = 16
+  # Micro-batches that a step's batch is cut into: less memory, the same update.
+  train.accumulation = 1
 
   config.checkpoint = checkpoint = ml_collections.ConfigDict()
   checkpoint.interval = 1000  # steps
@@ -159,6 +166,7 @@ def _smoke():
   config.data.seq_len = 128
   config.data.batch_size = 8
   config.optimizer.warmup_steps = 40
+  config.train.loss_chunks = 1
   config.checkpoint.interval = 90
   config.evaluate.interval = 90
   config.evaluate.batch_size = 16

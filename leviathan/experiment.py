@@ -3,14 +3,15 @@
 `Config` is every module's config; `Experiment` is what they make on a mesh.
 """
 
+import bisect
 from collections.abc import Callable
 from collections.abc import Iterator
 import dataclasses
 import functools
 import importlib.metadata
+import math
 from typing import Any
 
-from flax import linen as nn
 import jax
 import optax
 
@@ -52,17 +53,25 @@ class DataConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-  """How long, from which seed, and on what."""
+  """How long, from which seed, on what, and how a batch is gone through."""
 
   steps: int
   seed: int
   platform: str  # one of PLATFORMS
   stall_seconds: float  # that a step may take before the run is given up
+  z_loss: float  # coefficient
+  loss_chunks: int  # parts of a sequence
+  accumulation: int  # micro-batches
 
   def __post_init__(self):
-    if self.steps < 1:
+    for name in ('steps', 'loss_chunks', 'accumulation'):
+      if getattr(self, name) < 1:
+        raise errors.ConfigError(
+          f'config.train.{name}={getattr(self, name)}; give 1 or more'
+        )
+    if not 0 <= self.z_loss < math.inf:
       raise errors.ConfigError(
-        f'config.train.steps={self.steps}; give 1 or more'
+        f'config.train.z_loss={self.z_loss}; give 0 or more, as 1e-4'
       )
     if self.platform not in PLATFORMS:
       raise errors.ConfigError(
@@ -132,6 +141,18 @@ class Config:
   checkpoint: checkpoint.CheckpointConfig
   evaluate: EvaluateConfig
   log: LogConfig
+
+  def __post_init__(self):
+    length, chunks = self.data.seq_len, self.train.loss_chunks
+    if length % chunks:
+      divisors = [n for n in range(1, length + 1) if length % n == 0]
+      # The next one below, and the next one above if there is one.
+      at = bisect.bisect(divisors, chunks)
+      near = ' or '.join(map(str, divisors[max(0, at - 1) : at + 1]))
+      raise errors.ConfigError(
+        f'config.train.loss_chunks={chunks} does not divide '
+        f'config.data.seq_len={length}; give {near}'
+      )
 
 
 def read_config(section: Any) -> Config:
@@ -225,7 +246,7 @@ class Experiment:
     return order
 
   @functools.cached_property
-  def model(self) -> nn.Module:
+  def model(self) -> model_lib.Transformer:
     """The Transformer."""
     order = self.token_order
     return self.config.model.make(None if order is None else order.rank_V)
@@ -250,19 +271,26 @@ class Experiment:
   def train_step(self) -> Callable:
     """(state, batch) -> (state, metrics), jitted."""
     return step_lib.make(
-      self.model, self.optimizer, self.config.optimizer.schedule()
+      self.model,
+      self.optimizer,
+      self.config.optimizer.schedule(),
+      z_loss=self.config.train.z_loss,
+      loss_chunks=self.config.train.loss_chunks,
+      accumulation=self.config.train.accumulation,
     )
 
   @functools.cached_property
   def scorer(self) -> score.Scorer:
     """See `eval.score`; compiled once for all datasets."""
-    return score.make(self.model, self.mesh)
+    return score.make(self.model, self.mesh, self.config.train.loss_chunks)
 
   def train_batches(
     self, data: mixture.Mixture, start: int
   ) -> Iterator[arrays.Batch]:
     """This process's batches after `start` sequences of all processes."""
-    self._check_batch('data', self.config.data.batch_size)
+    self._check_batch(
+      'data', self.config.data.batch_size, self.config.train.accumulation
+    )
     return loader.train_batches(
       data,
       batch_size=self.config.data.batch_size,
@@ -284,17 +312,21 @@ class Experiment:
       document_mask=self.config.data.document_mask,
     )
 
-  def _check_batch(self, section: str, batch_size: int) -> None:
-    ways = self.mesh.shape['data'] * self.mesh.shape['fsdp']
+  def _check_batch(
+    self, section: str, batch_size: int, accumulation: int = 1
+  ) -> None:
+    devices = self.mesh.shape['data'] * self.mesh.shape['fsdp']
+    ways = devices * accumulation
     if batch_size < 1:
       raise errors.ConfigError(
         f'config.{section}.batch_size={batch_size}; give 1 or more sequences'
       )
     if batch_size % ways:
+      micro = f' x config.train.accumulation={accumulation}'
       raise errors.ConfigError(
         f'config.{section}.batch_size={batch_size} does not divide over '
-        f'{ways} devices (data x fsdp); the nearest that does is '
-        f'{max(1, round(batch_size / ways)) * ways}'
+        f'{devices} devices (data x fsdp){micro if accumulation > 1 else ""}; '
+        f'the nearest that does is {max(1, round(batch_size / ways)) * ways}'
       )
 
   def manifest(self, data: mixture.Mixture) -> dict[str, Any]:

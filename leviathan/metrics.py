@@ -17,10 +17,17 @@ from leviathan import errors
 
 
 class Sums(NamedTuple):
-  """Sum of nll in nats and number of tokens, before the one division."""
+  """Sums over the tokens that count, before the one division.
+
+  Attributes:
+    nll: negative log-likelihood, in nats.
+    tokens: how many they are.
+    z_loss: see `losses.Loss`; in training alone.
+  """
 
   nll: arrays.Array
   tokens: arrays.Array
+  z_loss: arrays.Array = 0.0
 
 
 def from_mean(nats_per_token: float) -> dict[str, float]:

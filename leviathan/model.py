@@ -118,16 +118,25 @@ class Transformer(nn.Module):
   head: head_lib.Head
   rank_V: np.ndarray | None = None  # int32; the embedder sees ranks for ids
 
-  @nn.compact
   def __call__(
     self, ids_BL: jax.Array, segments_BL: jax.Array | None = None
   ) -> jax.Array:
-    """Logits of the token after each input, which sees 0..i only.
+    """Logits of the token after each input; see `features`."""
+    return self.head.logits(*self.features(ids_BL, segments_BL))
+
+  @nn.compact
+  def features(
+    self, ids_BL: jax.Array, segments_BL: jax.Array | None = None
+  ) -> tuple[jax.Array, jax.Array]:
+    """What logits are products of: each input sees 0..i only.
 
     Args:
       ids_BL: int32 token ids in [0, V).
       segments_BL: int32, see `arrays.Batch`: an input then sees only what is
         of its own segment, as if each segment were a row. None: whole rows.
+
+    Returns:
+      Hidden states x_BLD, and the head's float32 matrix w_VD, V padded.
     """
     c = self.config
     dtype = PRECISIONS[c.precision]
@@ -148,7 +157,7 @@ class Transformer(nn.Module):
     )
     x_BLD, _ = blocks(config=c, name='blocks')(x_BLD, positions, segments_BL)
     x_BLD = norms.RMSNorm(dtype, name='final_norm')(x_BLD)
-    return self.head(x_BLD, self.embedder)
+    return x_BLD, self.head.weight(self.embedder, c.width)
 
   def embed(self, ids_BL: jax.Array) -> jax.Array:
     """The embedder's float32 x_BLD of int32 ids in [0, V)."""

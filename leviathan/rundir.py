@@ -29,6 +29,8 @@ FREE = (
   'config.evaluate.',
   'config.log.',
   'config.train.steps',
+  'config.train.loss_chunks',
+  'config.train.accumulation',
   'config.data.train',
   'config.model.token_order',
   'config.data.batch_size',
@@ -44,6 +46,9 @@ ADDED: dict[str, Any] = {
   'model.token_order': '',
   'train.platform': 'auto',
   'train.stall_seconds': 1800.0,
+  'train.z_loss': 0.0,
+  'train.loss_chunks': 1,
+  'train.accumulation': 1,
 }
 
 

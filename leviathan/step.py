@@ -1,9 +1,9 @@
 """The training step: forward, loss, update; pure, and it donates its state."""
 
 from collections.abc import Callable
+import functools
 from typing import Any
 
-from flax import linen as nn
 import jax
 import jax.numpy as jnp
 import optax
@@ -11,27 +11,93 @@ import optax
 from leviathan import arrays
 from leviathan import losses
 from leviathan import metrics
+from leviathan import model as model_lib
+from leviathan import sharding
 from leviathan import state as state_lib
 
 
-def forward(model: nn.Module, params: Any, batch: arrays.Batch) -> jax.Array:
-  """nll_BL of the batch's targets, in nats."""
-  logits_BLV: Any = model.apply(
-    {'params': params}, batch.inputs_BL, batch.segments_BL
+def forward(
+  model: model_lib.Transformer,
+  params: Any,
+  batch: arrays.Batch,
+  *,
+  z_loss: float,
+  chunks: int,
+) -> losses.Loss:
+  """The loss of the batch's targets, in nats; see `losses.loss`."""
+  features: Any = model.apply(
+    {'params': params}, batch.inputs_BL, batch.segments_BL, method='features'
   )
-  return losses.token_nll(logits_BLV, batch.targets_BL)
+  x_BLD, w_VD = features
+  return losses.loss(
+    x_BLD,
+    w_VD,
+    batch.targets_BL,
+    batch.weights_BL,
+    vocab_size=model.config.vocab_size,
+    z_loss=z_loss,
+    chunks=chunks,
+  )
 
 
 def loss(
-  model: nn.Module, params: Any, batch: arrays.Batch
+  model: model_lib.Transformer,
+  params: Any,
+  batch: arrays.Batch,
+  *,
+  z_loss: float,
+  chunks: int,
 ) -> tuple[jax.Array, metrics.Sums]:
-  """Mean nll over the tokens that count, and the sums it comes from."""
-  nll_BL = forward(model, params, batch)
+  """What is minimised, summed over the tokens that count, and its parts."""
+  found = forward(model, params, batch, z_loss=z_loss, chunks=chunks)
   sums = metrics.Sums(
-    nll=jnp.sum(nll_BL * batch.weights_BL),
+    nll=jnp.sum(found.nll_BL * batch.weights_BL),
     tokens=jnp.sum(batch.weights_BL),
+    z_loss=jnp.sum(found.z_loss_BL * batch.weights_BL),
   )
-  return sums.nll / jnp.maximum(sums.tokens, 1), sums
+  return found.objective, sums
+
+
+def micro_batches(batch: arrays.Batch, count: int) -> arrays.Batch:
+  """`batch` in `count` parts, stacked; each device cuts its own rows."""
+
+  def cut(x_BL):
+    # Had the first part the first rows, they would lie on a few devices alone.
+    x_BAL = x_BL.reshape(-1, count, x_BL.shape[1])
+    return sharding.constrain(jnp.moveaxis(x_BAL, 1, 0), None, 'batch', None)
+
+  return jax.tree.map(cut, batch)
+
+
+def gradients(
+  loss_of: Callable[[Any, arrays.Batch], tuple[jax.Array, metrics.Sums]],
+  params: Any,
+  batch: arrays.Batch,
+  accumulation: int,
+) -> tuple[Any, metrics.Sums]:
+  """The gradient of the mean loss over a batch's tokens, and the sums.
+
+  Args:
+    loss_of: (params, batch) -> what `loss` gives.
+    params: to differentiate by.
+    batch: all rows of a step.
+    accumulation: micro-batches that go through the model one after another;
+      only sums are carried on, so that each token counts the same.
+  """
+
+  def micro_step(total, micro):
+    (_, sums), grads = jax.value_and_grad(loss_of, has_aux=True)(params, micro)
+    return jax.tree.map(jnp.add, total, (grads, sums)), None
+
+  total = jax.tree.map(jnp.zeros_like, params), metrics.Sums(*jnp.zeros(3))
+  if accumulation == 1:
+    total, _ = micro_step(total, batch)
+  else:
+    micros = micro_batches(batch, accumulation)
+    total, _ = jax.lax.scan(micro_step, total, micros)
+  grads, sums = total
+  tokens = jnp.maximum(sums.tokens, 1)
+  return jax.tree.map(lambda g: g / tokens, grads), sums
 
 
 def update(
@@ -47,18 +113,26 @@ def update(
 
 
 def make(
-  model: nn.Module,
+  model: model_lib.Transformer,
   optimizer: optax.GradientTransformation,
   schedule: optax.Schedule,
+  *,
+  z_loss: float,
+  loss_chunks: int,
+  accumulation: int,
 ) -> Callable:
-  """The jitted (state, batch) -> (state, metrics), on the mesh in force."""
+  """The jitted (state, batch) -> (state, metrics), on the mesh in force.
+
+  See configs/base.py for the settings.
+  """
+  loss_of = functools.partial(loss, model, z_loss=z_loss, chunks=loss_chunks)
 
   def train_step(state, batch):
-    (mean, sums), grads = jax.value_and_grad(
-      lambda params: loss(model, params, batch), has_aux=True
-    )(state.params)
+    grads, sums = gradients(loss_of, state.params, batch, accumulation)
+    tokens = jnp.maximum(sums.tokens, 1)
     row = {
-      'nats_per_token': mean,
+      'nats_per_token': sums.nll / tokens,
+      'z_loss': sums.z_loss / tokens,
       'batch_tokens': sums.tokens,
       'grad_norm': optax.tree.norm(grads),
       'learning_rate': schedule(state.step),

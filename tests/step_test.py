@@ -1,6 +1,7 @@
 """The training step: which tokens count, and the same on every mesh."""
 
 import functools
+import types
 
 import jax
 import jax.numpy as jnp
@@ -88,8 +89,13 @@ def placed(arm, mesh):
 
 
 @functools.cache
-def train_step_of(arm):
-  return step_lib.make(make_model(arm), OPTIMIZER.make(), OPTIMIZER.schedule())
+def train_step_of(arm, optimizer=None, **settings):
+  return step_lib.make(
+    make_model(arm),
+    optimizer or OPTIMIZER.make(),
+    OPTIMIZER.schedule(),
+    **{'z_loss': 0.0, 'loss_chunks': 1, 'accumulation': 1} | settings,
+  )
 
 
 def draw_batch(seed=0, packed=False):
@@ -106,63 +112,104 @@ def draw_batch(seed=0, packed=False):
 
 
 @functools.cache
-def one_step(arm, mesh_name, packed=False):
+def one_step(arm, mesh_name, packed=False, **settings):
   """(State, row) after a step from the start, on the host."""
   mesh = mesh_of(mesh_name)
   batch = score.to_mesh(draw_batch(packed=packed), mesh)
   with jax.set_mesh(mesh):
-    state, row = train_step_of(arm)(placed(arm, mesh), batch)
+    state, row = train_step_of(arm, **settings)(placed(arm, mesh), batch)
   return jax.device_get((state, row))
 
 
 class Fixed:
-  """Stands for a model: its logits are its parameters."""
+  """Stands for a model: logits of the i-th input are the i-th parameters."""
 
-  def apply(self, variables, ids_BL, segments_BL):
-    del ids_BL, segments_BL
-    return variables['params']
+  def __init__(self, vocab_size):
+    self.config = types.SimpleNamespace(vocab_size=vocab_size)
+
+  def apply(self, variables, ids_BL, segments_BL, method):
+    assert segments_BL is None and method == 'features'
+    logits_TV = variables['params']
+    return logits_TV[ids_BL], jnp.eye(logits_TV.shape[-1])
 
 
-def test_the_loss_is_the_mean_over_the_tokens_that_count():
-  # Micro means would give (1 + 5) / 2; the mean over tokens is 9 / 5.
-  nll_BL = np.array([[1, 1, 1, 1], [5, 7, 7, 7]], np.float64)
-  p_BL = np.exp(-nll_BL)
-  logits_BLV = jnp.asarray(np.log(np.stack([p_BL, 1 - p_BL], -1)), jnp.float32)
+def loss_of(model, z_loss=0.0, chunks=1):
+  """(params, batch) -> (sum, Sums)."""
+  return functools.partial(step_lib.loss, model, z_loss=z_loss, chunks=chunks)
+
+
+def mean(model, params, batch, **settings):
+  """What a token costs on average."""
+  objective, sums = loss_of(model, **settings)(params, batch)
+  return objective / jnp.maximum(sums.tokens, 1)
+
+
+def numbered(batch):
+  """The batch, its inputs being 0, 1, 2, ..., for `Fixed`."""
+  shape = batch.inputs_BL.shape
+  return batch._replace(inputs_BL=np.arange(np.prod(shape)).reshape(shape))
+
+
+def four_and_one():
+  """(params, batch): four tokens that cost 1 each, and one that costs 5."""
+  nll_TV = np.array([[1, 1, 1, 1, 5, 7, 7, 7]], np.float64).T
+  p_TV = np.exp(-nll_TV)
+  logits_TV = jnp.asarray(np.log(np.hstack([p_TV, 1 - p_TV])), jnp.float32)
   targets_BL = np.zeros((2, 4), np.int32)
   weights_BL = np.array([[1, 1, 1, 1], [1, 0, 0, 0]], np.float32)
-  batch = arrays.Batch(targets_BL, targets_BL, weights_BL)
-  mean, sums = step_lib.loss(Fixed(), logits_BLV, batch)
-  np.testing.assert_allclose(mean, 9 / 5, rtol=1e-5)
+  return logits_TV, numbered(arrays.Batch(targets_BL, targets_BL, weights_BL))
+
+
+@pytest.mark.parametrize('chunks', [1, 2, 4])
+def test_the_loss_is_the_sum_over_the_tokens_that_count(chunks):
+  objective, sums = loss_of(Fixed(2), chunks=chunks)(*four_and_one())
+  np.testing.assert_allclose(objective, 9, rtol=1e-5)
   np.testing.assert_allclose(sums.nll, 9, rtol=1e-5)
-  assert sums.tokens == 5
+  assert sums.tokens == 5 and sums.z_loss == 0
 
 
-def test_what_has_weight_zero_changes_neither_loss_nor_gradient():
+@pytest.mark.parametrize('accumulation', [1, 2])
+def test_micro_batches_are_averaged_by_their_tokens(accumulation):
+  # The mean of the micro-batches' means would be (1 + 5) / 2.
+  grads_TV, sums = step_lib.gradients(
+    loss_of(Fixed(2)), *four_and_one(), accumulation
+  )
+  np.testing.assert_allclose(sums.nll / sums.tokens, 9 / 5, rtol=1e-5)
+  # p - 1 of the target, for one of five tokens.
+  slope = (np.exp([-1, -1, -1, -1, -5]) - 1) / 5
+  np.testing.assert_allclose(grads_TV[:5, 0], slope, rtol=1e-5)
+  assert np.all(grads_TV[5:] == 0)
+
+
+@pytest.mark.parametrize('chunks', [1, 3])
+def test_what_has_weight_zero_changes_neither_loss_nor_gradient(chunks):
   rng = np.random.default_rng(0)
-  logits_BLV = jnp.asarray(rng.normal(size=(B, L, V)), jnp.float32)
-  batch = draw_batch()
+  logits_TV = jnp.asarray(rng.normal(size=(B * L, V)), jnp.float32)
+  batch = numbered(draw_batch())
   uncounted_BL = batch.weights_BL == 0
   assert uncounted_BL.sum() == 4 + 1 + 6
   other = batch._replace(targets_BL=np.where(uncounted_BL, 0, batch.targets_BL))
   run = jax.value_and_grad(
-    lambda logits, batch: step_lib.loss(Fixed(), logits, batch)[0]
+    lambda *arguments: mean(Fixed(V), *arguments, chunks=chunks, z_loss=0.1)
   )
-  (loss, grad_BLV), (other_loss, other_grad_BLV) = (
-    run(logits_BLV, b) for b in (batch, other)
+  (loss, grad_TV), (other_loss, other_grad_TV) = (
+    run(logits_TV, b) for b in (batch, other)
   )
   assert loss == other_loss
-  np.testing.assert_array_equal(grad_BLV, other_grad_BLV)
-  grad_BLV = np.asarray(grad_BLV)
+  np.testing.assert_array_equal(grad_TV, other_grad_TV)
+  grad_BLV = np.asarray(grad_TV).reshape(B, L, V)
   assert np.all(grad_BLV[uncounted_BL] == 0)
   assert np.all(np.abs(grad_BLV[~uncounted_BL]).max(-1) > 0)
 
 
-def test_a_batch_in_which_nothing_counts_has_loss_zero():
-  batch = draw_batch()._replace(weights_BL=np.zeros((B, L), np.float32))
-  loss, grad = jax.value_and_grad(
-    lambda logits: step_lib.loss(Fixed(), logits, batch)[0]
-  )(jnp.ones((B, L, V)))
-  assert loss == 0 and np.all(grad == 0)
+@pytest.mark.parametrize('chunks', [1, 3])
+def test_a_batch_in_which_nothing_counts_has_loss_zero(chunks):
+  batch = numbered(draw_batch())
+  batch = batch._replace(weights_BL=np.zeros((B, L), np.float32))
+  grad, sums = step_lib.gradients(
+    loss_of(Fixed(V), chunks=chunks, z_loss=0.1), jnp.ones((B * L, V)), batch, 1
+  )
+  assert sums.nll == sums.z_loss == 0 and np.all(grad == 0)
 
 
 def test_the_loss_of_packed_documents_is_that_of_each_by_itself():
@@ -176,7 +223,7 @@ def test_the_loss_of_packed_documents_is_that_of_each_by_itself():
 
   @jax.jit
   def mean_of(batch):
-    return step_lib.loss(make_model('tied'), params, batch)[0]
+    return mean(make_model('tied'), params, batch)
 
   packed = arrays.Batch(ids[:, :-1], ids[:, 1:], ones_BL, segments_BL)
   first = packed._replace(weights_BL=ones_BL * (np.arange(L) < 4))
@@ -197,6 +244,7 @@ def test_the_row_says_what_the_step_did():
   _, row = one_step('tied', '1')
   assert row.keys() == {
     'nats_per_token',
+    'z_loss',
     'batch_tokens',
     'grad_norm',
     'learning_rate',
@@ -214,6 +262,109 @@ def test_the_row_says_what_the_step_did():
   )
   assert row['batch_tokens'] == counted.sum() == B * L - 11
   np.testing.assert_allclose(row['learning_rate'], 0.1, rtol=1e-6)
+
+
+@pytest.mark.parametrize('arm', ARMS)
+@pytest.mark.parametrize('chunks', [2, 6])
+def test_a_whole_models_gradients_are_the_same_in_chunks(arm, chunks):
+  # Larger than at the start, so that all logits differ.
+  params = jax.tree.map(lambda p: 10 * p, start(arm).params)
+  (whole, whole_grads), (chunked, chunked_grads) = (
+    jax.jit(
+      jax.value_and_grad(
+        functools.partial(mean, make_model(arm), chunks=n, z_loss=0.01)
+      )
+    )(params, draw_batch())
+    for n in (1, chunks)
+  )
+  np.testing.assert_allclose(chunked, whole, rtol=1e-6)
+  for a, b in zip(
+    jax.tree.leaves(whole_grads), jax.tree.leaves(chunked_grads), strict=True
+  ):
+    np.testing.assert_allclose(b, a, atol=1e-5 * np.abs(a).max())
+  if arm == 'tied':
+    assert whole_grads.keys() == {'embedder', 'blocks', 'final_norm'}
+
+
+@pytest.mark.parametrize('chunks', [1, 3])
+def test_the_z_loss_is_minimised_but_reported_apart(chunks):
+  _, without = one_step('tied', '1', loss_chunks=chunks)
+  _, row = one_step('tied', '1', loss_chunks=chunks, z_loss=1e-2)
+  assert row['nats_per_token'] == without['nats_per_token']
+  assert without['z_loss'] == 0
+  # At the start all logits are near 0.
+  np.testing.assert_allclose(row['z_loss'], 1e-2 * np.log(V) ** 2, rtol=0.02)
+  objective = mean(
+    make_model('tied'),
+    start('tied').params,
+    draw_batch(),
+    chunks=chunks,
+    z_loss=1e-2,
+  )
+  np.testing.assert_allclose(
+    row['nats_per_token'] + row['z_loss'], objective, rtol=1e-6
+  )
+  assert row['grad_norm'] != without['grad_norm']
+
+
+PLAIN_DESCENT = optax.sgd(1.0)  # A step is the gradient: no noise is scaled up.
+
+
+@functools.cache
+def descended(mesh_name, accumulation, packed=False):
+  """(params, row) after a step, on the host."""
+  mesh = mesh_of(mesh_name)
+  state = placed('tied', mesh)
+  state = state.replace(opt_state=PLAIN_DESCENT.init(state.params))
+  batch = score.to_mesh(draw_batch(packed=packed), mesh)
+  train_step = train_step_of(
+    'tied', PLAIN_DESCENT, accumulation=accumulation, loss_chunks=2
+  )
+  with jax.set_mesh(mesh):
+    state, row = train_step(state, batch)
+  return jax.device_get((state.params, row))
+
+
+@pytest.mark.parametrize(
+  'mesh, accumulation, packed',
+  [
+    ('1', 2, False),
+    ('1', 4, False),
+    ('1', 4, True),
+    ('8', 1, False),
+    ('2x4', 4, False),
+    ('2x2x2', 2, True),
+  ],
+)
+def test_micro_batches_and_devices_change_no_update(mesh, accumulation, packed):
+  one, one_row = descended('1', 1, packed)
+  many, many_row = descended(mesh, accumulation, packed)
+  for name in one_row:
+    np.testing.assert_allclose(many_row[name], one_row[name], rtol=1e-6)
+  for a, b, before in zip(
+    jax.tree.leaves(one),
+    jax.tree.leaves(many),
+    jax.tree.leaves(start('tied').params),
+    strict=True,
+  ):
+    np.testing.assert_allclose(b, a, atol=1e-6)
+    assert np.abs(a - before).max() > 1e-4
+
+
+def test_micro_batches_have_each_row_once_and_move_none():
+  mesh, batch = mesh_of('2x4'), draw_batch(packed=True)
+  on_mesh = score.to_mesh(batch, mesh)
+  cut = jax.jit(functools.partial(step_lib.micro_batches, count=2))
+  with jax.set_mesh(mesh):
+    micros = cut(on_mesh)
+    compiled = cut.lower(on_mesh).compile().as_text()
+  for whole, parts in zip(batch, micros, strict=True):
+    assert parts.shape == (2, B // 2, L)
+    rows = np.asarray(parts).reshape(B, L).tolist()
+    assert sorted(rows) == sorted(whole.tolist())
+    assert parts.sharding.shard_shape(parts.shape) == (2, B // 4, L)
+  for crossing in ('all-to-all', 'all-gather', 'permute', 'all-reduce'):
+    assert crossing not in compiled
 
 
 def test_grad_norm_is_the_norm_before_clipping_and_the_update_is_adams():
@@ -266,12 +417,11 @@ def test_the_state_is_donated_and_counts_its_steps():
 
 
 @pytest.mark.parametrize('mesh', [name for name in MESHES if name != '1'])
-@pytest.mark.parametrize('packed', [False, True])
+@pytest.mark.parametrize('packed, chunks', [(False, 3), (True, 1)])
 @pytest.mark.parametrize('arm', ARMS)
-def test_a_sharded_step_equals_an_unsharded_one(arm, packed, mesh):
-  (one, one_row), (many, many_row) = (
-    one_step(arm, name, packed) for name in ('1', mesh)
-  )
+def test_a_sharded_step_equals_an_unsharded_one(arm, packed, chunks, mesh):
+  one, one_row = one_step(arm, '1', packed)
+  many, many_row = one_step(arm, mesh, packed, loss_chunks=chunks)
   for name in one_row:
     np.testing.assert_allclose(many_row[name], one_row[name], rtol=1e-5)
   assert jax.tree.structure(one) == jax.tree.structure(many)

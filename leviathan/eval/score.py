@@ -9,28 +9,33 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from typing import Any
 
-from flax import linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from leviathan import arrays
 from leviathan import metrics
+from leviathan import model as model_lib
 from leviathan import sharding
 from leviathan import step
 
 Scorer = Callable[[Any, Iterable[arrays.Batch], np.ndarray], metrics.Sums]
 
 
-def make(model: nn.Module, mesh: jax.sharding.Mesh) -> Scorer:
+def make(
+  model: model_lib.Transformer, mesh: jax.sharding.Mesh, loss_chunks: int
+) -> Scorer:
   """(params, batches, class_V) -> Sums of shape (number of classes,).
 
   `class_V` gives each token's class, 0, 1, ...; every token is in one.
+  `loss_chunks` are the parts that the sequences are scored in.
   """
 
   @jax.jit
   def sums_of_batch(params, batch, class_V, class_Q):
-    nll_BL = step.forward(model, params, batch)
+    nll_BL = step.forward(
+      model, params, batch, z_loss=0.0, chunks=loss_chunks
+    ).nll_BL
     class_BL = jnp.take(class_V, batch.targets_BL)
     member_QBL = (class_BL == class_Q[:, None, None]) * batch.weights_BL
     return metrics.Sums(
