@@ -220,7 +220,7 @@ class Experiment:
 
   @functools.cached_property
   def optimizer(self) -> optax.GradientTransformation:
-    """AdamW."""
+    """AdamW, but for the learning rate."""
     return self.config.optimizer.make()
 
   @functools.cached_property
@@ -237,8 +237,12 @@ class Experiment:
 
   def train_step(self) -> Callable:
     """(state, batch) -> (state, metrics), jitted."""
+    config = self.config.optimizer
     return step_lib.make(
-      self.model, self.optimizer, self.config.optimizer.schedule()
+      self.model,
+      self.optimizer,
+      config.make_schedule(),
+      config.spike_deviations,
     )
 
   @functools.cached_property
@@ -298,7 +302,7 @@ class Experiment:
         data.tokenizer.sha256, f'config.model.token_order={file!r}'
       )
     return {
-      'format_version': 1,
+      'format_version': 2,  # 1 had no guard in its checkpoints
       'arm': self.config.arm,
       'vocab_size': self.config.model.vocab_size,
       'tokenizer': dataclasses.asdict(data.tokenizer),

@@ -5,6 +5,7 @@
 
 import dataclasses
 import json
+import math
 from typing import Any
 
 from etils import epath
@@ -27,6 +28,7 @@ FREE = (
   'config.checkpoint.',
   'config.evaluate.',
   'config.log.',
+  'config.optimizer.skip_limit',
   'config.train.steps',
   'config.data.train',
   'config.model.token_order',
@@ -38,6 +40,11 @@ FREE = (
 # Keys that configs did not have at first, with what those runs did.
 ADDED: dict[str, Any] = {
   'model.token_order': '',
+  'optimizer.schedule': 'cosine',
+  'optimizer.decay_steps': None,
+  'optimizer.moment_type': 'float32',
+  'optimizer.spike_deviations': math.inf,
+  'optimizer.skip_limit': 0,
 }
 
 
@@ -261,7 +268,11 @@ def _foreign(run: RunDir, theirs: dict, ours: dict) -> str:
   if any(c.startswith('config.optimizer.horizon') for c in changed):
     horizon = theirs['config.optimizer.horizon']
     remedy += (
-      f'; to train on after the cosine, add --config.optimizer.{horizon=}'
+      f'; to train on after the decay, add --config.optimizer.{horizon=}'
+    )
+  if any(c.startswith('manifest.format_version') for c in changed):
+    remedy += (
+      '; checkpoints of another version are still evaluated, not trained on'
     )
   return (
     f'{run.path} belongs to another run ({"; ".join(brief or changed)}); '

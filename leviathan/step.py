@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from leviathan import arrays
+from leviathan import guard as guard_lib
 from leviathan import losses
 from leviathan import metrics
 from leviathan import state as state_lib
@@ -35,14 +36,32 @@ def loss(
 
 
 def update(
-  optimizer: optax.GradientTransformation, state: state_lib.State, grads: Any
+  optimizer: optax.GradientTransformation,
+  learning_rate: jax.Array,
+  state: state_lib.State,
+  grads: Any,
+  good: jax.Array,
+  guard: guard_lib.Guard,
 ) -> state_lib.State:
-  """The state after one step of the optimizer."""
-  updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+  """The state after one step, with `guard` in it.
+
+  Unless the step is `good`, parameters, moments and their count stay as they
+  are, to the bit.
+  """
+  before = (state.params, state.opt_state.optimizer)
+  directions, moments = optimizer.update(
+    grads, state.opt_state.optimizer, state.params
+  )
+  updates = optax.tree.scale(-learning_rate, directions)
+  after = (optax.apply_updates(state.params, updates), moments)
+  # A select, not a branch: it is fused into the update and made in place.
+  params, moments = jax.tree.map(
+    lambda new, old: jnp.where(good, new, old), after, before
+  )
   return state_lib.State(
     step=state.step + 1,
-    params=optax.apply_updates(state.params, updates),
-    opt_state=opt_state,
+    params=params,
+    opt_state=state_lib.OptState(optimizer=moments, guard=guard),
   )
 
 
@@ -50,6 +69,7 @@ def make(
   model: nn.Module,
   optimizer: optax.GradientTransformation,
   schedule: optax.Schedule,
+  spike_deviations: float,
 ) -> Callable:
   """The jitted (state, batch) -> (state, metrics), on the mesh in force."""
 
@@ -57,12 +77,18 @@ def make(
     (mean, sums), grads = jax.value_and_grad(
       lambda params: loss(model, params, batch), has_aux=True
     )(state.params)
+    grad_norm, rate = optax.tree.norm(grads), schedule(state.step)
+    good, guard = guard_lib.judge(
+      state.opt_state.guard, mean, grad_norm, spike_deviations
+    )
     row = {
       'nats_per_token': mean,
       'batch_tokens': sums.tokens,
-      'grad_norm': optax.tree.norm(grads),
-      'learning_rate': schedule(state.step),
+      'grad_norm': grad_norm,
+      'learning_rate': rate,
+      'skipped': (~good).astype(jnp.int32),
+      'skipped_in_a_row': guard.in_a_row,
     }
-    return update(optimizer, state, grads), row
+    return update(optimizer, rate, state, grads, good, guard), row
 
   return jax.jit(train_step, donate_argnums=0)

@@ -146,7 +146,8 @@ def loop(
 
   Step n - 1 is read back after step n has been dispatched, so that the device
   never waits for the host. Before an evaluation or a save all steps so far are
-  read, so what is not finite is never saved. `sequences` is how many came
+  read, so a run that has skipped too many ends before it. What is not finite is
+  never saved, as no step takes it into the state. `sequences` is how many came
   before; a save says how many have by then.
   """
   start, last = int(state.step), config.train.steps
@@ -166,6 +167,7 @@ def loop(
     if step % config.checkpoint.interval == 0 or step == last or stop:
       report.catch_up()
       save(state, sequences + (step - start) * config.data.batch_size)
+      report.last_saved = step
     if stop:
       raise KeyboardInterrupt
   return state
@@ -177,6 +179,7 @@ class _Reporter:
   def __init__(self, config, start, sequences, write, say):
     self._config, self._start, self._sequences = config, start, sequences
     self._write, self._say = write, say
+    self.last_saved = start  # Step of the latest checkpoint; 0: there is none.
     self._pending = None
     self._clock = time.perf_counter()
     self._busy = 0.0  # Seconds spent in training steps since the start.
@@ -211,14 +214,9 @@ class _Reporter:
     return {'step': step, 'split': split, 'tokens': tokens}
 
   def _read(self, step: int, row: dict[str, Any]) -> None:
-    """Waits for a step, checks it and writes its row."""
-    values = {k: v if isinstance(v, int) else float(v) for k, v in row.items()}
-    for name in ('nats_per_token', 'grad_norm'):
-      if not math.isfinite(values[name]):
-        raise errors.NotFiniteError(
-          f'step {step}: {name} is {values[name]}; nothing was saved since '
-          'the last checkpoint, lower config.optimizer.learning_rate'
-        )
+    """Waits for a step, writes its row and says so if it was skipped."""
+    values = {k: np.asarray(v).item() for k, v in row.items()}
+    in_a_row = values.pop('skipped_in_a_row')
     now = time.perf_counter()
     seconds, self._clock = now - self._clock, now
     self._busy += seconds
@@ -234,6 +232,34 @@ class _Reporter:
         f'step {step}/{last}: loss {mean["nats_per_token"]:.4f}, '
         f'{rate:,.0f} tokens/s, {_minutes(left)} left'
       )
+    if in_a_row:
+      self._skipped(step, _wrong(mean | values), in_a_row)
+
+  def _skipped(self, step: int, wrong: str, in_a_row: int) -> None:
+    """Says that a step was skipped, and ends the run after too many."""
+    batch_size = self._config.data.batch_size
+    end = self._sequences + (step - self._start) * batch_size
+    self._say(
+      f'step {step} was skipped: {wrong}; it had the sequences '
+      f"{end - batch_size} to {end - 1} of the data's order"
+    )
+    limit = self._config.optimizer.skip_limit
+    if in_a_row > limit:
+      saved = f'the last checkpoint is of step {self.last_saved}'
+      raise errors.NotFiniteError(
+        f'step {step}: {wrong}; {in_a_row} steps in a row were skipped, more '
+        f'than config.optimizer.skip_limit={limit}; '
+        f'{saved if self.last_saved else "there is no checkpoint"}; lower '
+        'config.optimizer.learning_rate in a new --workdir'
+      )
+
+
+def _wrong(values: dict[str, Any]) -> str:
+  """What a step is skipped for: 'grad_norm is inf'."""
+  judged = {name: values[name] for name in ('nats_per_token', 'grad_norm')}
+  lost = {k: v for k, v in judged.items() if not math.isfinite(v)}
+  text = ' and '.join(f'{k} is {v:.6g}' for k, v in (lost or judged).items())
+  return text if lost else f'{text}, a spike'
 
 
 def _minutes(seconds: float) -> str:
