@@ -99,7 +99,7 @@ def by_name(tree):
 
 @pytest.mark.parametrize('arm', ARMS)
 def test_decay_spares_exactly_gains_shifts_and_splines(arm):
-  # Layers are stacked: a gain has two dimensions (trap P27).
+  # Layers are stacked: a gain has two dimensions.
   params = parameters(arm, layers=12)
   optimizer = config().make()
 
@@ -125,7 +125,7 @@ def test_as_many_parameters_decay_whether_layers_are_stacked_or_not():
   stacked = parameters('lev', layers=3)
   apart = {name: tree for name, tree in stacked.items() if name != 'blocks'}
   for i in range(3):
-    apart[f'block_{i}'] = jax.tree.map(lambda x: x[i], stacked['blocks'])  # noqa: B023
+    apart[f'block_{i}'] = jax.tree.map(lambda x, i=i: x[i], stacked['blocks'])
   one, many = (optimizer_lib.sizes_by_decay(p) for p in (stacked, apart))
   for decayed in (True, False):
     assert sum(one[decayed].values()) == sum(many[decayed].values())
