@@ -108,16 +108,26 @@ def _paper(width, mlp_width, head_width, learning_rate, steps):
   mesh.tensor = 1  # shards of heads, MLP and vocabulary
 
   config.optimizer = optimizer = ml_collections.ConfigDict()  # AdamW
+  # After the warm-up: 'cosine'; 'wsd' stays at the peak, then falls by a
+  # straight line over its last decay_steps.
+  optimizer.schedule = 'cosine'
   optimizer.learning_rate = learning_rate  # at the peak
   optimizer.final_fraction = 0.1  # of the peak, at the horizon
   optimizer.warmup_steps = 500
-  # Step at which the cosine ends; None: train.steps.
+  # Of wsd alone: steps, the last before the horizon.
+  optimizer.decay_steps = config_dict.placeholder(int)
+  # Step at which the decay ends; None: train.steps.
   optimizer.horizon = config_dict.placeholder(int)
   optimizer.b1 = 0.9
   optimizer.b2 = 0.95
   optimizer.epsilon = 1e-8
+  optimizer.moment_type = 'float32'  # of the first moment; or 'bfloat16'
   optimizer.weight_decay = 0.1  # of matrices and tables, see optimizer.py
   optimizer.clip_norm = 1.0  # global norm of the gradient
+  # A step is skipped if its loss or gradient norm is not finite, or exceeds the
+  # mean of the last 128 steps by so many standard deviations; inf: never.
+  optimizer.spike_deviations = float('inf')
+  optimizer.skip_limit = 10  # steps skipped in a row; one more ends the run
 
   config.train = train = ml_collections.ConfigDict()
   train.steps = steps

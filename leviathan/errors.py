@@ -30,7 +30,7 @@ class CheckpointError(UserError):
 
 
 class NotFiniteError(UserError):
-  """A loss or a gradient is infinite or not a number."""
+  """Too many steps in a row were skipped: not finite, or spikes."""
 
   exit_code = 5
 

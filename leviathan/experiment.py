@@ -253,7 +253,7 @@ class Experiment:
 
   @functools.cached_property
   def optimizer(self) -> optax.GradientTransformation:
-    """AdamW."""
+    """AdamW, but for the learning rate."""
     return self.config.optimizer.make()
 
   @functools.cached_property
@@ -270,13 +270,15 @@ class Experiment:
 
   def train_step(self) -> Callable:
     """(state, batch) -> (state, metrics), jitted."""
+    config = self.config
     return step_lib.make(
       self.model,
       self.optimizer,
-      self.config.optimizer.schedule(),
-      z_loss=self.config.train.z_loss,
-      loss_chunks=self.config.train.loss_chunks,
-      accumulation=self.config.train.accumulation,
+      config.optimizer.make_schedule(),
+      spike_deviations=config.optimizer.spike_deviations,
+      z_loss=config.train.z_loss,
+      loss_chunks=config.train.loss_chunks,
+      accumulation=config.train.accumulation,
     )
 
   @functools.cached_property
@@ -342,7 +344,7 @@ class Experiment:
         data.tokenizer.sha256, f'config.model.token_order={file!r}'
       )
     return {
-      'format_version': 1,
+      'format_version': 2,  # 1 had no guard in its checkpoints
       'arm': self.config.arm,
       'vocab_size': self.config.model.vocab_size,
       'tokenizer': dataclasses.asdict(data.tokenizer),

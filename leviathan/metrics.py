@@ -1,7 +1,8 @@
 """Sums that are divided once, and the file of metrics.
 
 `metrics.jsonl` is the truth of a run: one JSON object a line, with `step`,
-`split`, `tokens` and then metrics whose names say their unit.
+`split`, `tokens` and then metrics whose names say their unit. JSON has no
+number for what is not finite: it is null there, and nan when read back.
 """
 
 from collections.abc import Mapping
@@ -78,12 +79,34 @@ class Writer:
     self._file.close()
 
 
+def to_json(value: Any) -> Any:
+  """Figures, nested or not, with None for what is not finite."""
+  if isinstance(value, Mapping):
+    return {name: to_json(item) for name, item in value.items()}
+  if isinstance(value, list | tuple):
+    return [to_json(item) for item in value]
+  if isinstance(value, float) and not math.isfinite(value):
+    return None
+  return value
+
+
+def from_json(value: Any) -> Any:
+  """The figures again, with nan for None."""
+  if isinstance(value, dict):
+    return {name: from_json(item) for name, item in value.items()}
+  if isinstance(value, list):
+    return [from_json(item) for item in value]
+  return math.nan if value is None else value
+
+
 def _line(row: Mapping[str, Any]) -> str:
-  return json.dumps(row) + '\n'
+  return json.dumps(to_json(row), allow_nan=False) + '\n'
 
 
 def read(path: epath.Path) -> list[dict[str, Any]]:
   """The rows of a `metrics.jsonl`, without a last line that was cut short.
+
+  A null in there is nan.
 
   Raises:
     CheckpointError: another line is not JSON.
@@ -94,7 +117,7 @@ def read(path: epath.Path) -> list[dict[str, Any]]:
   lines = path.read_text().splitlines()
   for number, line in enumerate(lines, start=1):
     try:
-      rows.append(json.loads(line))
+      rows.append(from_json(json.loads(line)))
     except json.JSONDecodeError as e:
       if number < len(lines):
         raise errors.CheckpointError(

@@ -5,6 +5,8 @@ import math
 import time
 from typing import Any
 
+import numpy as np
+
 from leviathan import errors
 from leviathan import experiment
 from leviathan import metrics
@@ -31,6 +33,7 @@ class Reporter:
     """For the steps after `start`, before which were so many sequences."""
     self._config, self._start, self._sequences = config, start, sequences
     self._write, self._say = write, say
+    self._last_saved = start  # 0: nothing was.
     self._pending: tuple[int, dict[str, Any]] | None = None
     self._clock = time.perf_counter()
     self._busy = 0.0  # Seconds spent in training steps since the start.
@@ -56,6 +59,11 @@ class Reporter:
     """What was done since the last step was no part of a step."""
     self._clock = time.perf_counter()
 
+  def saved(self, step: int) -> None:
+    """A checkpoint of a step was begun."""
+    self._last_saved = step
+    self.resume_clock()
+
   def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
     """Writes a row for each evaluation set."""
     for name, row in results.items():
@@ -71,14 +79,9 @@ class Reporter:
     return {'step': step, 'split': split, 'tokens': tokens}
 
   def _read(self, step: int, row: dict[str, Any]) -> None:
-    """Waits for a step, checks it and writes its row."""
-    values = {k: v if isinstance(v, int) else float(v) for k, v in row.items()}
-    for name in ('nats_per_token', 'grad_norm'):
-      if not math.isfinite(values[name]):
-        raise errors.NotFiniteError(
-          f'step {step}: {name} is {values[name]}; nothing was saved since '
-          'the last checkpoint, lower config.optimizer.learning_rate'
-        )
+    """Waits for a step, writes its row and says so if it was skipped."""
+    values = {k: np.asarray(v).item() for k, v in row.items()}
+    in_a_row = values.pop('skipped_in_a_row')
     now = time.perf_counter()
     seconds, self._clock = now - self._clock, now
     self._busy += seconds
@@ -93,6 +96,33 @@ class Reporter:
         f'step {step}/{last}: loss {mean["nats_per_token"]:.4f}, '
         f'{rate:,.0f} tokens/s, {_minutes(left)} left'
       )
+    if in_a_row:
+      self._skipped(step, _wrong(mean | values), in_a_row)
+
+  def _skipped(self, step: int, wrong: str, in_a_row: int) -> None:
+    """Says that a step was skipped, and ends the run after too many."""
+    first, end = self.sequences(step - 1), self.sequences(step)
+    self._say(
+      f'step {step} was skipped: {wrong}; it had the sequences {first} to '
+      f"{end - 1} of the data's order"
+    )
+    limit = self._config.optimizer.skip_limit
+    if in_a_row > limit:
+      saved = f'the last checkpoint is of step {self._last_saved}'
+      raise errors.NotFiniteError(
+        f'step {step}: {wrong}; {in_a_row} steps in a row were skipped, more '
+        f'than config.optimizer.skip_limit={limit}; '
+        f'{saved if self._last_saved else "there is no checkpoint"}; lower '
+        'config.optimizer.learning_rate in a new --workdir'
+      )
+
+
+def _wrong(values: dict[str, Any]) -> str:
+  """What a step is skipped for: 'grad_norm is inf'."""
+  judged = {name: values[name] for name in ('nats_per_token', 'grad_norm')}
+  lost = {k: v for k, v in judged.items() if not math.isfinite(v)}
+  text = ' and '.join(f'{k} is {v:.6g}' for k, v in (lost or judged).items())
+  return text if lost else f'{text}, a spike'
 
 
 def _minutes(seconds: float) -> str:

@@ -6,6 +6,7 @@
 from collections.abc import Sequence
 import dataclasses
 import json
+import math
 from typing import Any
 
 from etils import epath
@@ -28,6 +29,7 @@ FREE = (
   'config.checkpoint.',
   'config.evaluate.',
   'config.log.',
+  'config.optimizer.skip_limit',
   'config.train.steps',
   'config.train.loss_chunks',
   'config.train.accumulation',
@@ -49,6 +51,11 @@ ADDED: dict[str, Any] = {
   'train.z_loss': 0.0,
   'train.loss_chunks': 1,
   'train.accumulation': 1,
+  'optimizer.schedule': 'cosine',
+  'optimizer.decay_steps': None,
+  'optimizer.moment_type': 'float32',
+  'optimizer.spike_deviations': math.inf,
+  'optimizer.skip_limit': 0,
 }
 
 
@@ -310,7 +317,11 @@ def _foreign(
   if 'config.optimizer.horizon' in changed:
     horizon = changed['config.optimizer.horizon'][0]
     remedy += (
-      f'; to train on after the cosine, add --config.optimizer.{horizon=}'
+      f'; to train on after the decay, add --config.optimizer.{horizon=}'
+    )
+  if any(c.startswith('manifest.format_version') for c in changed):
+    remedy += (
+      '; checkpoints of another version are still evaluated, not trained on'
     )
   if len(brief) == len(changed):
     remedy += f'; if the change is meant, add --allow={",".join(changed)}'

@@ -8,21 +8,34 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from leviathan import guard as guard_lib
 from leviathan import sharding
+
+
+class OptState(struct.PyTreeNode):
+  """What the update keeps beside the parameters; saved as one item.
+
+  Attributes:
+    optimizer: Adam's moments and count, float32 unless the config says less.
+    guard: what steps are judged by.
+  """
+
+  optimizer: Any
+  guard: guard_lib.Guard
 
 
 class State(struct.PyTreeNode):
   """All that training changes.
 
   Attributes:
-    step: int32, steps taken.
+    step: int32, steps taken, skipped ones too.
     params: float32 parameters, a tree of dicts.
-    opt_state: the optimizer's state.
+    opt_state: see OptState.
   """
 
   step: jax.Array
   params: Any
-  opt_state: Any
+  opt_state: OptState
 
 
 def initializer(
@@ -36,7 +49,9 @@ def initializer(
     return State(
       step=jnp.zeros((), jnp.int32),
       params=params,
-      opt_state=optimizer.init(params),
+      opt_state=OptState(
+        optimizer=optimizer.init(params), guard=guard_lib.fresh()
+      ),
     )
 
   return init

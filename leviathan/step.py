@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from leviathan import arrays
+from leviathan import guard as guard_lib
 from leviathan import losses
 from leviathan import metrics
 from leviathan import model as model_lib
@@ -101,15 +102,45 @@ def gradients(
 
 
 def update(
-  optimizer: optax.GradientTransformation, state: state_lib.State, grads: Any
+  optimizer: optax.GradientTransformation,
+  learning_rate: jax.Array,
+  state: state_lib.State,
+  grads: Any,
+  good: jax.Array,
+  guard: guard_lib.Guard,
 ) -> state_lib.State:
-  """The state after one step of the optimizer."""
-  updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+  """The state after one step, with `guard` in it.
+
+  Unless the step is `good`, parameters, moments and their count stay as they
+  are, to the bit.
+  """
+  before = (state.params, state.opt_state.optimizer)
+  directions, moments = optimizer.update(
+    grads, state.opt_state.optimizer, state.params
+  )
+  updates = optax.tree.scale(-learning_rate, directions)
+  after = (optax.apply_updates(state.params, updates), moments)
+  # A select, not a branch: it is fused into the update and made in place.
+  params, moments = jax.tree.map(
+    lambda new, old: jnp.where(good, new, old), after, before
+  )
   return state_lib.State(
     step=state.step + 1,
-    params=optax.apply_updates(state.params, updates),
-    opt_state=opt_state,
+    params=params,
+    opt_state=state_lib.OptState(optimizer=moments, guard=guard),
   )
+
+
+def fingerprint(batch: arrays.Batch) -> jax.Array:
+  """uint32 that tells whether two steps saw the same rows, on any mesh.
+
+  A sum that wraps around does not depend on the order of its terms.
+  """
+  ids_BL = batch.inputs_BL.astype(jnp.uint32) + 1
+  place_BL = jnp.arange(ids_BL.size, dtype=jnp.uint32).reshape(ids_BL.shape)
+  # Odd numbers, so that no bit is lost; Knuth's, so that they differ in all.
+  mixed_BL = ids_BL * (2 * place_BL + 1) * jnp.uint32(2654435761)
+  return jnp.sum(mixed_BL ^ (mixed_BL >> 15), dtype=jnp.uint32)
 
 
 def make(
@@ -117,6 +148,7 @@ def make(
   optimizer: optax.GradientTransformation,
   schedule: optax.Schedule,
   *,
+  spike_deviations: float,
   z_loss: float,
   loss_chunks: int,
   accumulation: int,
@@ -130,13 +162,21 @@ def make(
   def train_step(state, batch):
     grads, sums = gradients(loss_of, state.params, batch, accumulation)
     tokens = jnp.maximum(sums.tokens, 1)
+    mean, grad_norm = sums.nll / tokens, optax.tree.norm(grads)
+    good, guard = guard_lib.judge(
+      state.opt_state.guard, mean, grad_norm, spike_deviations
+    )
+    learning_rate = jnp.asarray(schedule(state.step))
     row = {
-      'nats_per_token': sums.nll / tokens,
+      'nats_per_token': mean,
       'z_loss': sums.z_loss / tokens,
       'batch_tokens': sums.tokens,
-      'grad_norm': optax.tree.norm(grads),
-      'learning_rate': schedule(state.step),
+      'batch_hash': fingerprint(batch),
+      'grad_norm': grad_norm,
+      'learning_rate': learning_rate,
+      'skipped': (~good).astype(jnp.int32),
+      'skipped_in_a_row': guard.in_a_row,
     }
-    return update(optimizer, state, grads), row
+    return update(optimizer, learning_rate, state, grads, good, guard), row
 
   return jax.jit(train_step, donate_argnums=0)

@@ -8,6 +8,7 @@ directory is not done again, so a study goes on where it was stopped.
 from collections.abc import Iterator
 import dataclasses
 import json
+import math
 import re
 
 from etils import epath
@@ -178,7 +179,7 @@ class Workspace:
     measured = {
       run.learning_rate: loss(result)
       for run, result in results.items()
-      if result is not None
+      if result is not None and not self.diverged(run)
     }
     if not measured:
       remedy = 'start the study again'
@@ -204,7 +205,7 @@ class Workspace:
     results = []
     for planned in self.replicates(variant):
       result = self.result(planned)
-      if result is None:
+      if result is None or self.diverged(planned):
         raise errors.CheckpointError(
           f'{self.directory(planned)} is not finished, or its loss was not '
           'finite; start the study again, or lower study.learning_rates'
@@ -223,9 +224,11 @@ class Workspace:
     return runs.read(str(run.path))
 
   def diverged(self, planned: Planned) -> bool:
-    """Whether a run ended with a loss that was not finite."""
+    """Whether a run ended with a loss that was not finite, here or held out."""
     run = rundir.open_(str(self.directory(planned)))
-    return run.not_finite_file.exists()
+    result = self.result(planned)
+    lost = result is not None and not math.isfinite(loss(result))
+    return lost or run.not_finite_file.exists()
 
   def directory(self, planned: Planned) -> epath.Path:
     """Of a run."""

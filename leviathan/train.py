@@ -220,8 +220,9 @@ def loop(
 ) -> tuple[state_lib.State, bool]:
   """Runs the steps that are left; effects arrive as arguments.
 
-  Before an evaluation or a save all steps so far are read, so what is not
-  finite is never saved. `owed` asks for an evaluation before the first step.
+  Before an evaluation or a save all steps so far are read, so a run that has
+  skipped too many ends before it. What is not finite is never saved, as no step
+  takes it into the state. `owed` asks for an evaluation before the first step.
   Returns what `train` does.
   """
   start, last = int(state.step), config.train.steps
@@ -258,7 +259,7 @@ def loop(
       report.catch_up()
       at(step, 'save')
       save(state, report.sequences(step))
-      report.resume_clock()
+      report.saved(step)
     if stopping:
       return state, False
   return state, True

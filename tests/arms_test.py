@@ -40,7 +40,7 @@ def test_an_arm_learns(runs, arm):
 @pytest.mark.parametrize('arm', ARMS[1:])
 def test_every_arm_sees_the_rows_that_tied_sees(runs, arm):
   def seen(rows):
-    return [row['batch_crc32'] for row in rows if row['split'] == 'train']
+    return [row['batch_hash'] for row in rows if row['split'] == 'train']
 
   assert len(set(seen(runs['tied']))) > 100
   assert seen(runs[arm]) == seen(runs['tied'])

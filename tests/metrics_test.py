@@ -73,3 +73,35 @@ def test_damage_before_the_last_line_is_refused_with_its_number(path):
 def test_perplexity_is_the_exponential_of_the_mean():
   assert metrics.from_mean(math.log(7.0))['perplexity'] == pytest.approx(7.0)
   assert math.isfinite(metrics.from_mean(1e6)['perplexity'])
+
+
+@pytest.mark.parametrize('lost', [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_null_in_the_file_and_nan_when_read(path, lost):
+  writer = metrics.Writer(path, 0)
+  writer.write(row(1) | {'grad_norm': lost, 'learning_rate': 0.5})
+  writer.close()
+
+  def refuse(name):
+    raise AssertionError(f'{name} is not JSON')
+
+  strict = json.loads(path.read_text(), parse_constant=refuse)
+  assert strict == row(1) | {'grad_norm': None, 'learning_rate': 0.5}
+  metrics.Writer(path, 1).close()  # As on resuming.
+  (found,) = metrics.read(path)
+  assert math.isnan(found.pop('grad_norm'))
+  assert found == row(1) | {'learning_rate': 0.5}
+
+
+def test_nested_figures_come_back_with_nan_for_what_was_not_finite():
+  figures = {
+    'a': {'bins': [{'nats': math.inf, 'n': 0}, {'nats': 1.5}]},
+    'b': 'x',
+  }
+  text = json.dumps(metrics.to_json(figures), allow_nan=False)
+  found = metrics.from_json(json.loads(text))
+  assert math.isnan(found['a']['bins'][0].pop('nats'))
+  assert found == {'a': {'bins': [{'n': 0}, {'nats': 1.5}]}, 'b': 'x'}
+
+
+def test_the_metrics_of_a_mean_that_is_not_a_number_are_not_either():
+  assert math.isnan(metrics.from_mean(math.nan)['perplexity'])

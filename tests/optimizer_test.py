@@ -47,15 +47,20 @@ ARMS = {
 
 def config(**changes):
   values = dict(
+    schedule='cosine',
     learning_rate=0.5,
     final_fraction=0.1,
     warmup_steps=0,
+    decay_steps=None,
     horizon=100,
     b1=0.9,
     b2=0.95,
     epsilon=1e-8,
+    moment_type='float32',
     weight_decay=0.1,
     clip_norm=1.0,
+    spike_deviations=math.inf,
+    skip_limit=10,
   )
   return optimizer_lib.OptimizerConfig(**values | changes)
 
@@ -94,21 +99,37 @@ def by_name(tree):
 
 @pytest.mark.parametrize('arm', ARMS)
 def test_decay_spares_exactly_gains_shifts_and_splines(arm):
-  # Layers are stacked: a gain has two dimensions (trap P27).
+  # Layers are stacked: a gain has two dimensions.
   params = parameters(arm, layers=12)
   optimizer = config().make()
 
   @jax.jit
   def one_step(params):
     zeros = jax.tree.map(jnp.zeros_like, params)
-    updates, _ = optimizer.update(zeros, optimizer.init(params), params)
-    return optax.apply_updates(params, updates)
+    directions, _ = optimizer.update(zeros, optimizer.init(params), params)
+    return jax.tree.map(lambda p, d: p - 0.5 * d, params, directions)
 
   after = by_name(one_step(params))
   spared = {name for name, value in after.items() if np.all(value == 1)}
   assert spared == ARMS[arm][2]
   for name in after.keys() - spared:  # By learning rate times decay.
     np.testing.assert_allclose(after[name], 1 - 0.5 * 0.1, rtol=1e-6)
+  sizes = optimizer_lib.sizes_by_decay(params)
+  assert sizes[False].keys() == spared
+  assert sizes[True].keys() == after.keys() - spared
+  for name, size in (sizes[True] | sizes[False]).items():
+    assert size == np.size(after[name])
+
+
+def test_as_many_parameters_decay_whether_layers_are_stacked_or_not():
+  stacked = parameters('lev', layers=3)
+  apart = {name: tree for name, tree in stacked.items() if name != 'blocks'}
+  for i in range(3):
+    apart[f'block_{i}'] = jax.tree.map(lambda x, i=i: x[i], stacked['blocks'])
+  one, many = (optimizer_lib.sizes_by_decay(p) for p in (stacked, apart))
+  for decayed in (True, False):
+    assert sum(one[decayed].values()) == sum(many[decayed].values())
+  assert len(many[False]) > len(one[False]) > 0
 
 
 def test_the_mask_is_the_same_for_boxed_parameters():
@@ -123,7 +144,7 @@ def test_the_mask_is_the_same_for_boxed_parameters():
 def test_the_schedule_by_hand():
   schedule = config(
     learning_rate=2.0, final_fraction=0.1, warmup_steps=10, horizon=110
-  ).schedule()
+  ).make_schedule()
   # From 2 down to 0.2 over the 100 steps after the warm-up.
   expected = {
     0: 0.0,
@@ -142,18 +163,79 @@ def test_the_schedule_by_hand():
 
 
 def test_without_warm_up_the_first_step_has_the_peak():
-  assert config(learning_rate=2.0, warmup_steps=0).schedule()(0) == 2.0
+  assert config(learning_rate=2.0, warmup_steps=0).make_schedule()(0) == 2.0
+
+
+WSD = {'schedule': 'wsd', 'learning_rate': 2.0}
+
+
+@pytest.mark.parametrize('warmup', [0, 10])
+def test_warm_up_stable_decay_by_hand(warmup):
+  schedule = config(
+    **WSD, warmup_steps=warmup, decay_steps=20, horizon=110
+  ).make_schedule()
+  # From 2 down to 0.2, by a straight line over the last 20 steps.
+  expected = {
+    10: 2.0,
+    50: 2.0,
+    90: 2.0,
+    91: 1.91,
+    100: 1.1,
+    109: 0.29,
+    110: 0.2,
+    10_000: 0.2,
+  }
+  expected |= {0: 0.0, 1: 0.2, 5: 1.0} if warmup else {0: 2.0, 1: 2.0}
+  for step, rate in expected.items():
+    np.testing.assert_allclose(schedule(step), rate, rtol=1e-6, err_msg=step)
+
+
+def test_warm_up_may_go_straight_over_into_the_decay():
+  schedule = config(
+    **WSD, warmup_steps=30, decay_steps=70, horizon=100
+  ).make_schedule()
+  np.testing.assert_allclose(
+    [schedule(step) for step in (15, 30, 65, 100)], [1, 2, 1.1, 0.2], rtol=1e-6
+  )
+
+
+@pytest.mark.parametrize(
+  'changes, words',
+  [
+    ({'schedule': 'linear'}, "schedule='linear'; choose one of cosine, wsd"),
+    (
+      {'moment_type': 'float16'},
+      "moment_type='float16'; choose one of float32",
+    ),
+    ({'decay_steps': 5}, 'decay_steps=5 is for schedule=wsd'),
+    ({'schedule': 'wsd'}, 'decay_steps=None; give 1 or more'),
+    ({'schedule': 'wsd', 'decay_steps': 0}, 'decay_steps=0; give 1 or more'),
+    (
+      {'schedule': 'wsd', 'decay_steps': 71, 'warmup_steps': 30},
+      'decay_steps=71 and warmup_steps=30 .* horizon of 100',
+    ),
+    (
+      {'learning_rate': 11.0},
+      r'weight_decay=0.1 times learning_rate=11.0 must be at most 1',
+    ),
+    ({'learning_rate': math.inf, 'weight_decay': 0.0}, 'learning_rate=inf'),
+  ],
+)
+def test_settings_that_do_not_go_together_are_refused(changes, words):
+  with pytest.raises(errors.ConfigError, match=words) as caught:
+    config(**changes)
+  assert '\n' not in str(caught.value)
 
 
 def one_step(grads, params, **changes):
-  """The change of the parameters in a first step."""
+  """The change of the parameters in a first step, at a rate of 0.5."""
   optimizer = config(**changes).make()
   grads, params = (
     {'w': jnp.asarray(value, jnp.float32)} for value in (grads, params)
   )
   state = optimizer.init(params)
-  updates, state = jax.jit(optimizer.update)(grads, state, params)
-  return np.asarray(updates['w']), state
+  directions, state = jax.jit(optimizer.update)(grads, state, params)
+  return -0.5 * np.asarray(directions['w']), state
 
 
 def test_the_first_steps_by_hand():
@@ -180,13 +262,38 @@ def test_gradients_are_clipped_by_their_global_norm(clip_norm, factor):
   np.testing.assert_allclose(mean, 0.1 * g, rtol=1e-5)
 
 
-def test_the_optimizers_state_is_float32_and_mirrors_the_parameters():
+@pytest.mark.parametrize('first', ['float32', 'bfloat16'])
+def test_the_moments_mirror_the_parameters_in_the_types_asked_for(first):
   params = parameters('lev', 2)
-  state = jax.eval_shape(config().make().init, params)
-  for name in ('mu', 'nu'):
-    moment = optax.tree_utils.tree_get(state, name)
-    assert jax.tree.structure(moment) == jax.tree.structure(params)
-    assert {x.dtype for x in jax.tree.leaves(moment)} == {np.dtype('float32')}
+  optimizer = config(moment_type=first).make()
+
+  def after_a_step(params):
+    state = optimizer.init(params)
+    return state, optimizer.update(params, state, params)
+
+  fresh, (directions, after) = jax.eval_shape(after_a_step, params)
+  for state in (fresh, after):
+    for name, kind in (('mu', first), ('nu', 'float32')):
+      moment = optax.tree_utils.tree_get(state, name)
+      assert jax.tree.structure(moment) == jax.tree.structure(params)
+      assert {x.dtype.name for x in jax.tree.leaves(moment)} == {kind}
+  assert {x.dtype.name for x in jax.tree.leaves(directions)} == {'float32'}
+
+
+def test_a_first_moment_of_two_bytes_goes_nearly_the_same_way():
+  rng = np.random.default_rng(0)
+  grads = rng.normal(size=(20, 50)) + 0.5
+  found = {}
+  for first in ('float32', 'bfloat16'):
+    optimizer = config(moment_type=first, weight_decay=0.0).make()
+    params = {'w': jnp.zeros(50)}
+    state = optimizer.init(params)
+    for g in grads:
+      directions, state = optimizer.update({'w': jnp.asarray(g)}, state, params)
+      params = jax.tree.map(lambda p, d: p - 0.1 * d, params, directions)
+    found[first] = np.asarray(params['w'])
+  difference = np.abs(found['bfloat16'] - found['float32']).max()
+  assert 0 < difference < 0.01 * np.abs(found['float32']).max()
 
 
 @pytest.mark.parametrize(
@@ -219,6 +326,9 @@ def test_a_horizon_that_is_still_open_may_be_built():
     ('b2', 1.0),
     ('epsilon', 0.0),
     ('weight_decay', -1.0),
+    ('spike_deviations', 0.0),
+    ('spike_deviations', math.nan),
+    ('skip_limit', -1),
   ],
 )
 def test_a_setting_out_of_range_is_refused_by_name(name, value):

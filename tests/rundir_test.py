@@ -167,3 +167,31 @@ def test_a_run_carries_its_tokenizer_and_counts(claimed, tiny):
   dataset = experiment.open_training(config)
   assert run.tokenizer().sha256 == dataset.tokenizer.sha256
   assert (run.unigram_counts() == dataset.unigram_counts()).all()
+
+
+def test_a_run_of_before_the_guard_is_evaluated_but_not_trained_on(claimed):
+  claim, run = claimed
+  config, manifest = (
+    json.loads(file.read_text())
+    for file in (run.config_file, run.manifest_file)
+  )
+  for field in rundir.ADDED:
+    section, _, key = field.partition('.')
+    config[section].pop(key)
+  run.config_file.write_text(json.dumps(config))
+  run.manifest_file.write_text(json.dumps(manifest | {'format_version': 1}))
+  experiment.read_config(run.config())
+  with pytest.raises(errors.CheckpointError) as caught:
+    claim()
+  assert 'format_version: 1 there, 2 here' in str(caught.value)
+  assert 'still evaluated, not trained on' in str(caught.value)
+  assert 'optimizer' not in str(caught.value)
+
+
+def test_the_limit_of_skipped_steps_may_change_but_not_what_is_skipped(claimed):
+  claim, _ = claimed
+  assert claim(optimizer__skip_limit=50) == [
+    'config.optimizer.skip_limit: 10 -> 50'
+  ]
+  with pytest.raises(errors.CheckpointError, match='spike_deviations'):
+    claim(optimizer__spike_deviations=6.0)

@@ -1,6 +1,7 @@
 """The training step: which tokens count, and the same on every mesh."""
 
 import functools
+import math
 import types
 
 import jax
@@ -38,15 +39,20 @@ MESHES = {'1': (1, 1, 1), '8': (1, 8, 1), '2x4': (1, 2, 4), '2x2x2': (2, 2, 2)}
 # A large epsilon: else Adam's first step is a sign, and a gradient of rounding
 # noise alone would make a whole step.
 OPTIMIZER = optimizer_lib.OptimizerConfig(
+  schedule='cosine',
   learning_rate=0.1,
   final_fraction=0.5,
   warmup_steps=0,
+  decay_steps=None,
   horizon=4,
   b1=0.9,
   b2=0.95,
   epsilon=1e-3,
+  moment_type='float32',
   weight_decay=0.1,
   clip_norm=1.0,
+  spike_deviations=math.inf,
+  skip_limit=10,
 )
 
 
@@ -90,11 +96,17 @@ def placed(arm, mesh):
 
 @functools.cache
 def train_step_of(arm, optimizer=None, **settings):
+  defaults = {
+    'spike_deviations': math.inf,
+    'z_loss': 0.0,
+    'loss_chunks': 1,
+    'accumulation': 1,
+  }
   return step_lib.make(
     make_model(arm),
     optimizer or OPTIMIZER.make(),
-    OPTIMIZER.schedule(),
-    **{'z_loss': 0.0, 'loss_chunks': 1, 'accumulation': 1} | settings,
+    OPTIMIZER.make_schedule(),
+    **defaults | settings,
   )
 
 
@@ -246,9 +258,13 @@ def test_the_row_says_what_the_step_did():
     'nats_per_token',
     'z_loss',
     'batch_tokens',
+    'batch_hash',
     'grad_norm',
     'learning_rate',
+    'skipped',
+    'skipped_in_a_row',
   }
+  assert (row['skipped'], row['skipped_in_a_row']) == (0, 0)
   batch = draw_batch()
   forward = jax.jit(make_model('tied').apply)
   logits = forward({'params': start('tied').params}, batch.inputs_BL)
@@ -367,6 +383,24 @@ def test_micro_batches_have_each_row_once_and_move_none():
     assert crossing not in compiled
 
 
+def test_the_batch_s_hash_knows_each_id_and_its_place():
+  batch = draw_batch()
+  hash_of = jax.jit(step_lib.fingerprint)
+  hashes = {int(hash_of(batch))}
+  assert hashes == {int(hash_of(draw_batch()))}
+  for ids_BL in (
+    batch.inputs_BL[::-1],
+    batch.inputs_BL[:, ::-1],
+    np.where(np.arange(B * L).reshape(B, L) == 5, 0, batch.inputs_BL),
+    np.zeros_like(batch.inputs_BL),
+  ):
+    hashes.add(int(hash_of(batch._replace(inputs_BL=ids_BL))))
+  assert len(hashes) == 5
+  for mesh_name in MESHES:
+    _, row = one_step('tied', mesh_name)
+    assert int(row['batch_hash']) == int(hash_of(batch))
+
+
 def test_grad_norm_is_the_norm_before_clipping_and_the_update_is_adams():
   model, batch = make_model('tied'), draw_batch()
   before = start('tied').params
@@ -435,3 +469,115 @@ def test_a_sharded_step_equals_an_unsharded_one(arm, packed, chunks, mesh):
     start(arm).params,
   )
   assert min(jax.tree.leaves(moved)) > 1e-4
+
+
+def poisoned(batch):
+  """The batch with a weight that is not a number: so are loss and gradients."""
+  weights_BL = batch.weights_BL.copy()
+  weights_BL[2, 3] = np.nan
+  return batch._replace(weights_BL=weights_BL)
+
+
+def run_steps(batches, mesh_name='1', state=None, spike_deviations=math.inf):
+  """([state after each step], [row of each]) of `tied`, on the host."""
+  mesh = mesh_of(mesh_name)
+  train_step = train_step_of('tied', spike_deviations=spike_deviations)
+  state = placed('tied', mesh) if state is None else state
+  states, rows = [], []
+  with jax.set_mesh(mesh):
+    for batch in batches:
+      state, row = train_step(state, score.to_mesh(batch, mesh))
+      states.append(jax.tree.map(np.array, state))
+      rows.append(jax.device_get(row))
+  return states, rows
+
+
+def assert_equal(a, b):
+  jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+@pytest.mark.parametrize('mesh', MESHES)
+def test_a_step_that_is_not_finite_changes_nothing_but_the_counts(mesh):
+  batches = [draw_batch(seed) for seed in range(4)]
+  batches[2] = poisoned(batches[2])
+  states, rows = run_steps(batches, mesh)
+  assert [row['skipped'] for row in rows] == [0, 0, 1, 0]
+  assert [row['skipped_in_a_row'] for row in rows] == [0, 0, 1, 0]
+  assert np.isnan(rows[2]['nats_per_token']) and np.isnan(rows[2]['grad_norm'])
+  assert_equal(states[2].params, states[1].params)
+  assert_equal(states[2].opt_state.optimizer, states[1].opt_state.optimizer)
+  assert [state.step for state in states] == [1, 2, 3, 4]
+  guard = states[3].opt_state.guard
+  assert (guard.skipped, guard.in_a_row, guard.good) == (1, 0, 3)
+  assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(states))
+  # And the step after it moves again.
+  assert np.isfinite(rows[3]['grad_norm'])
+  moved = jax.tree.map(
+    lambda a, b: np.abs(a - b).max(), states[3].params, states[2].params
+  )
+  assert min(jax.tree.leaves(moved)) > 1e-4
+
+
+def test_the_rate_after_a_skipped_step_is_that_of_its_number():
+  batches = [draw_batch(seed) for seed in range(4)]
+  straight, straight_rows = run_steps(batches)
+  batches[1] = poisoned(batches[1])
+  states, rows = run_steps(batches)
+  schedule = OPTIMIZER.make_schedule()
+  for step, (row, other) in enumerate(zip(rows, straight_rows, strict=True)):
+    assert row['learning_rate'] == other['learning_rate']
+    np.testing.assert_allclose(row['learning_rate'], schedule(step), rtol=1e-6)
+  # By hand for one that does not decay: the rate told is the one used, and
+  # Adam has counted two steps, not three.
+  adam = states[2].opt_state.optimizer[1]
+  assert adam.count == 2 and straight[2].opt_state.optimizer[1].count == 3
+  w, after, mu, nu = (
+    tree['final_norm']['scale_D']
+    for tree in (states[1].params, states[2].params, adam.mu, adam.nu)
+  )
+  direction = mu / (1 - 0.9**2) / (np.sqrt(nu / (1 - 0.95**2)) + 1e-3)
+  np.testing.assert_allclose(
+    after, w - rows[2]['learning_rate'] * direction, rtol=1e-6
+  )
+
+
+@pytest.mark.parametrize('mesh', MESHES)
+def test_tokens_never_met_before_spike_and_are_skipped_on_every_mesh(mesh):
+  """After 64 steps on one half of the vocabulary comes the other half."""
+  state = trained_on_one_half()
+  abstract = state_lib.abstract(
+    make_model('tied'), OPTIMIZER.make(), mesh_of(mesh)
+  )
+  state = jax.tree.map(
+    lambda x, like: jax.device_put(x, like.sharding), state, abstract
+  )
+  before = jax.tree.map(np.array, state)
+  batches = [half(64), half(65, other=True), half(66)]
+  states, rows = run_steps(batches, mesh, state, spike_deviations=8.0)
+  assert [row['skipped'] for row in rows] == [0, 1, 0]
+  assert np.isfinite(rows[1]['nats_per_token'])
+  assert_equal(states[1].params, states[0].params)
+  assert_equal(states[1].opt_state.optimizer, states[0].opt_state.optimizer)
+  assert states[2].opt_state.guard.skipped == 1
+  assert before.opt_state.guard.skipped == 0
+
+
+def half(seed, other=False):
+  """A batch of the first half of the vocabulary, or of the other."""
+  batch = draw_batch(seed)
+  ids = (batch.inputs_BL % (V // 2), batch.targets_BL % (V // 2))
+  shift = V // 2 if other else 0
+  return batch._replace(inputs_BL=ids[0] + shift, targets_BL=ids[1] + shift)
+
+
+@functools.cache
+def trained_on_one_half():
+  states, rows = run_steps([half(seed) for seed in range(64)])
+  assert not any(row['skipped'] for row in rows)
+  return states[-1]
+
+
+def test_an_infinite_deviation_takes_what_a_finite_one_skips():
+  state = jax.tree.map(jnp.asarray, trained_on_one_half())
+  _, rows = run_steps([half(65, other=True)], state=state)
+  assert rows[0]['skipped'] == 0

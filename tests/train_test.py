@@ -1,25 +1,26 @@
 """Training: one row a step, nothing that is not finite, and exact resuming."""
 
 import dataclasses
-import json
 import pathlib
 import signal
 import subprocess
 import sys
 import time
-import zlib
 
 import jax
 import numpy as np
 import pytest
 
+from leviathan import arrays
 from leviathan import checkpoint
 from leviathan import errors
 from leviathan import experiment
 from leviathan import metrics
 from leviathan import rundir
+from leviathan import step as step_lib
 from leviathan import train
 from leviathan.data import records
+from leviathan.eval import perplexity
 
 ARMS = ('tied', 'untied', 'lev', 'albert', 'flat_mlp', 'factorized_mlp')
 EXACT = ('step', 'split', 'tokens', 'nats_per_token', 'grad_norm')
@@ -203,8 +204,9 @@ def test_a_run_goes_on_with_another_batch_size_without_repeat_or_gap(
   assert [row['tokens'] for row in steps] == [32 * end for end in ends]
   mixed = experiment.open_training(tiny.config())
   for row, begin, end in zip(steps, [0, *ends], ends, strict=False):
-    ids = mixed.read(np.arange(begin, end), 0)[:, :-1].astype(np.int32)
-    assert row['batch_crc32'] == zlib.crc32(ids.tobytes())
+    ids_BL = mixed.read(np.arange(begin, end), 0)[:, :-1].astype(np.int32)
+    batch = arrays.Batch(ids_BL, ids_BL, ids_BL)
+    assert row['batch_hash'] == int(step_lib.fingerprint(batch))
 
 
 def test_a_mixture_with_documents_apart_trains_alike_on_any_mesh(
@@ -237,7 +239,7 @@ def test_a_mixture_with_documents_apart_trains_alike_on_any_mesh(
   np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
   # Runs on one mesh are equal to the bit, so it is the mask that differs.
   assert not set(losses[0]) & set(losses[2])
-  crcs = [[row.get('batch_crc32') for row in rows] for rows in (many, whole)]
+  crcs = [[row.get('batch_hash') for row in rows] for rows in (many, whole)]
   assert crcs[0] == crcs[1]
 
 
@@ -253,22 +255,145 @@ def test_what_is_not_finite_stops_the_run_and_is_never_saved(tiny, tmp_path):
   """An absurd rate makes the loss overflow after the first checkpoint."""
   config = tiny.config(
     optimizer__learning_rate=1e30,
+    optimizer__weight_decay=0.0,
     optimizer__warmup_steps=0,
     optimizer__clip_norm=1e30,
+    optimizer__skip_limit=0,
     checkpoint__interval=1,
   )
   with pytest.raises(errors.NotFiniteError, match=r'step \d+: '):
     run_all(config, tmp_path)
   run = rundir.open_(str(tmp_path))
   assert 'step' in rundir.read_json(run.not_finite_file)['error']
+  *before, last = metrics.read(run.metrics_file)
+  assert [row['skipped'] for row in (*before, last)] == [0] * len(before) + [1]
   step = checkpoint.Checkpoints(run.checkpoint_dir).latest()
+  assert (step or 0) == len(before) == last['step'] - 1
   if step is not None:
-    parts = experiment.make(config)
-    found = run.checkpoints().restore(step, parts.abstract_state)
-    for leaf in jax.tree.leaves(found):
-      assert np.isfinite(leaf).all()
-  for row in metrics.read(run.metrics_file):
-    assert np.isfinite(row['nats_per_token']), json.dumps(row)
+    assert_finite(saved(config, run, step))
+
+
+def saved(config, run, step):
+  """The state in a checkpoint, on the host."""
+  parts = experiment.make(config)
+  return jax.device_get(run.checkpoints().restore(step, parts.abstract_state))
+
+
+def assert_finite(state):
+  for leaf in jax.tree.leaves(state):
+    assert np.isfinite(leaf).all()
+
+
+@pytest.fixture
+def poison(monkeypatch):
+  """Makes a weight of these steps' batches not a number."""
+
+  def poison(steps):
+    honest = experiment.Experiment.train_batches
+
+    def batches(self, data, start):
+      size = self.config.data.batch_size
+      for step, batch in enumerate(
+        honest(self, data, start), start // size + 1
+      ):
+        if step in steps:
+          weights_BL = np.array(batch.weights_BL)
+          weights_BL[3, 5] = np.nan
+          batch = batch._replace(weights_BL=weights_BL)
+        yield batch
+
+    monkeypatch.setattr(experiment.Experiment, 'train_batches', batches)
+
+  return poison
+
+
+def test_a_step_that_is_not_finite_is_skipped_told_and_gone_on_from(
+  straight, tiny, tmp_path, poison
+):
+  rows, _, _ = straight
+  poison({5})
+  said = []
+  config = tiny.config(checkpoint__interval=1, checkpoint__keep=8)
+  found, _ = run_all(config, tmp_path, say=said.append)
+  steps = [row for row in found if row['split'] == 'train']
+  assert [row['skipped'] for row in steps] == [0, 0, 0, 0, 1, 0, 0, 0]
+  assert all('skipped_in_a_row' not in row for row in steps)
+  assert np.isnan(steps[4]['nats_per_token'])
+  assert all(np.isfinite(r['nats_per_token']) for r in found if r != steps[4])
+  # In the file it is JSON of the strict kind.
+  run = rundir.open_(str(tmp_path))
+  assert 'NaN' not in run.metrics_file.read_text()
+  # Which rows it had, by the order that the data are read in.
+  (line,) = (line for line in said if 'skipped' in line)
+  assert line.startswith('step 5 was skipped: nats_per_token is nan and grad_')
+  assert 'the sequences 32 to 39 of' in line
+  ids = experiment.open_training(config).read(np.arange(32, 40), 0)[:, :-1]
+  crc = zlib.crc32(ids.astype(np.int32).tobytes())
+  assert steps[4]['batch_crc32'] == crc
+  # Up to there the run is the unbroken one, then it goes another way.
+  losses, unbroken = (
+    [row['nats_per_token'] for row in of if row['split'] == 'train']
+    for of in (found, rows)
+  )
+  assert losses[:4] == unbroken[:4]
+  assert losses[5:] != unbroken[5:]
+  before, after = (saved(config, run, step) for step in (4, 5))
+  for old, new in (
+    (before.params, after.params),
+    (before.opt_state.optimizer, after.opt_state.optimizer),
+  ):
+    jax.tree.map(np.testing.assert_array_equal, new, old)
+
+
+def test_too_many_skipped_in_a_row_end_the_run_also_after_a_resume(
+  tiny, tmp_path, poison
+):
+  poison(range(5, 16))
+  config = tiny.config(train__steps=20, checkpoint__keep=9)
+  wanted = (
+    r'^step 15: nats_per_token is nan .* 11 steps in a row .*skip_limit=10; '
+    r'the last checkpoint is of step 12; lower .*learning_rate'
+  )
+  with pytest.raises(errors.NotFiniteError, match=wanted):
+    run_all(config, tmp_path)
+  run = rundir.open_(str(tmp_path))
+  rows = [r for r in metrics.read(run.metrics_file) if r['split'] == 'train']
+  assert [row['skipped'] for row in rows] == [0] * 4 + [1] * 11
+  assert run.not_finite_file.exists()
+  assert run.checkpoints().steps() == [3, 6, 9, 12]
+  states = [saved(config, run, step) for step in (6, 12)]
+  for state in states:
+    assert_finite(state)
+  jax.tree.map(
+    np.testing.assert_array_equal, *(state.params for state in states)
+  )
+  # From step 12 on: those skipped before it still count.
+  with pytest.raises(errors.NotFiniteError, match=wanted):
+    run_all(config, tmp_path)
+  # One less, and the run ends well.
+  run_all(
+    dataclasses.replace(
+      config, optimizer=dataclasses.replace(config.optimizer, skip_limit=11)
+    ),
+    tmp_path,
+  )
+  assert not run.not_finite_file.exists()
+  assert_finite(saved(config, run, 20))
+
+
+def test_an_evaluation_that_is_not_finite_is_written_and_no_crash(
+  tiny, tmp_path, monkeypatch
+):
+  honest = perplexity.summary
+  lost = {
+    'nats_per_token': np.nan,
+    'perplexity': np.inf,
+    'bits_per_byte': np.nan,
+  }
+  monkeypatch.setattr(perplexity, 'summary', lambda *a: honest(*a) | lost)
+  rows, _ = run_all(tiny.config(train__steps=1), tmp_path)
+  assert rows[-1]['split'] == 'validation/held_out'
+  assert all(np.isnan(rows[-1][name]) for name in lost)
 
 
 def test_the_data_s_vocabulary_must_be_the_model_s(tiny, tmp_path):

@@ -11,6 +11,7 @@ from etils import epath
 from leviathan import config as config_lib
 from leviathan import errors
 from leviathan import evaluate
+from leviathan import metrics
 from leviathan import restore
 from leviathan import rundir
 from leviathan.cli import run_flags
@@ -51,7 +52,7 @@ def main(argv) -> None:
     file = output / f'{task}.json'
     before = rundir.read_json(file)['datasets'] if file.exists() else {}
     document['datasets'] = before | figures
-    rundir.write_json(file, document)
+    rundir.write_json(file, metrics.to_json(document))
     for name, row in figures.items():
       title = f'{arm}, step {loaded.step}, {name}'
       print(evaluate.TEXTS[task](title, row))

@@ -20,6 +20,7 @@ from leviathan import checkpoint
 from leviathan import errors
 from leviathan import experiment
 from leviathan import metrics
+from leviathan import optimizer
 from leviathan import parameters
 from leviathan import restore
 from leviathan import rundir
@@ -100,7 +101,7 @@ def main(argv) -> None:
   else:
     facts = of_config(experiment.read_config(config_flag.read(CONFIG)))
   if JSON.value:
-    print(json.dumps(facts, indent=2))
+    print(json.dumps(metrics.to_json(facts), indent=2))
   else:
     print('\n'.join(_lines(facts)))
 
@@ -124,9 +125,19 @@ def of_config(config: experiment.Config) -> dict[str, Any]:
     'parameters': counts,
     'input_parts': parameters.input_parts(shapes, vocab_size),
     'arrays': shapes,
+    'weight_decay': _weight_decay(params),
     'vocab_size': vocab_size,
     'steps': config.train.steps,
     'tokens': tokens,
+  }
+
+
+def _weight_decay(params: Any) -> dict[str, Any]:
+  """Which arrays decay and which do not; padding rows are counted."""
+  sizes = optimizer.sizes_by_decay(params)
+  return {
+    title: {'parameters': sum(of.values()), 'arrays': ', '.join(of)}
+    for title, of in (('decayed', sizes[True]), ('not_decayed', sizes[False]))
   }
 
 

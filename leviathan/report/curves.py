@@ -30,7 +30,8 @@ def draw(
     axes.plot(tokens, _smooth(nats), color=colour, alpha=0.35, linewidth=1)
     for split in run.validation_splits:
       tokens, nats = run.curve(split)
-      label = f'{run.label}, {split}: {nats[-1]:.3f}'
+      last = f'{nats[-1]:.3f}' if nats else 'not finite'
+      label = f'{run.label}, {split}: {last}'
       axes.plot(tokens, nats, 'o-', color=colour, markersize=4, label=label)
   for name, entropy in entropies.items():
     axes.axhline(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import statistics
 from typing import Any
 
@@ -32,8 +33,12 @@ class Run:
   dataset_fingerprint: str
 
   def curve(self, split: str) -> tuple[list[int], list[float]]:
-    """(tokens, nats per token) of a split."""
-    rows = [row for row in self.rows if row['split'] == split]
+    """(tokens, nats per token) of a split, where the loss is finite."""
+    rows = [
+      row
+      for row in self.rows
+      if row['split'] == split and math.isfinite(row['nats_per_token'])
+    ]
     return (
       [row['tokens'] for row in rows],
       [row['nats_per_token'] for row in rows],
@@ -42,9 +47,11 @@ class Run:
   @property
   def tokens_per_second(self) -> float:
     """The median over the training steps, compiling left out by it."""
-    return statistics.median(
+    rates = [
       row['tokens_per_second'] for row in self.rows if row['split'] == 'train'
-    )
+    ]
+    # The tokens of a skipped step may not be a number.
+    return statistics.median([r for r in rates if math.isfinite(r)] or [0.0])
 
   @property
   def validation_splits(self) -> list[str]:
@@ -78,7 +85,7 @@ def read(workdir: str) -> Run:
     )
   step = max(steps)
   results = {
-    path.stem: json.loads(path.read_text())['datasets']
+    path.stem: metrics.from_json(json.loads(path.read_text())['datasets'])
     for path in sorted(run.eval_dir(step).glob('*.json'))
   }
   rows = metrics.read(run.metrics_file)

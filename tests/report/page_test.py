@@ -129,3 +129,32 @@ def test_runs_of_other_data_are_not_compared(tmp_path, field):
   with pytest.raises(errors.CheckpointError, match='two'):
     page.write(workdirs, epath.Path(tmp_path / 'report'))
   assert not (tmp_path / 'report').exists()
+
+
+def test_a_step_that_was_skipped_is_left_out(tmp_path):
+  workdir = write_run(tmp_path / 'one', 'tied', 2.0)
+  file = tmp_path / 'one' / 'metrics.jsonl'
+  rows = [json.loads(line) for line in file.read_text().splitlines()]
+  rows[1] |= {'nats_per_token': None, 'tokens_per_second': None, 'skipped': 1}
+  file.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  found = runs.read(workdir)
+  assert found.curve('train') == ([30, 90, 120], [4.0, 2.0, 1.0])
+  assert found.tokens_per_second == 200  # Of 1, 300 and 200.
+  page.write([workdir], epath.Path(tmp_path / 'report'))
+
+
+def test_an_evaluation_that_is_not_finite_is_shown_as_such(tmp_path):
+  workdir = write_run(tmp_path / 'one', 'tied', 2.0)
+  file = tmp_path / 'one' / 'metrics.jsonl'
+  rows = [json.loads(line) for line in file.read_text().splitlines()]
+  rows[-1]['nats_per_token'] = None
+  file.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  results = tmp_path / 'one' / 'eval' / '2' / 'perplexity.json'
+  document = json.loads(results.read_text())
+  document['datasets']['a'] |= {'nats_per_token': None, 'perplexity': None}
+  results.write_text(json.dumps(document))
+  text = page.write([workdir], epath.Path(tmp_path / 'report')).read_text()
+  assert any(
+    ['tied', 'nan', 'nan'] == [c.strip() for c in line.split('|')[1:4]]
+    for line in text.splitlines()
+  )
