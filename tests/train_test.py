@@ -1,6 +1,8 @@
 """Training: one row a step, nothing that is not finite, and exact resuming."""
 
 import dataclasses
+import itertools
+import os
 import pathlib
 import signal
 import subprocess
@@ -23,6 +25,13 @@ from leviathan.data import records
 from leviathan.eval import perplexity
 
 ARMS = ('tied', 'untied', 'lev', 'albert', 'flat_mlp', 'factorized_mlp')
+OF_COMMAND = {
+  'train__steps': 40,
+  'evaluate__interval': 10,
+  'checkpoint__interval': 5,
+}
+# By hand also with 20.
+KILLS = int(os.environ.get('LEVIATHAN_TEST_KILLS', '3'))
 EXACT = ('step', 'split', 'tokens', 'nats_per_token', 'grad_norm')
 
 
@@ -31,21 +40,31 @@ def exact(rows):
   return [{k: row[k] for k in EXACT if k in row} for row in rows]
 
 
-def run_all(config, path, mesh=(1, 8, 1), say=lambda line: None):
-  """Trains to the end and returns (rows, state)."""
+def hash_of(rows):
+  """The hash of a batch of these rows."""
+  ids_BL = rows[:, :-1].astype(np.int32)
+  return int(step_lib.fingerprint(arrays.Batch(ids_BL, ids_BL, ids_BL)))
+
+
+def start(config, path, mesh=(1, 8, 1), say=lambda line: None, **how):
+  """Trains, and returns (state, whether it came to the end)."""
   names = ('data', 'fsdp', 'tensor')
   shape = dict(zip(names, mesh, strict=True))
   config = dataclasses.replace(
     config, mesh=dataclasses.replace(config.mesh, **shape)
   )
-  count = int(np.prod(mesh))
+  devices = jax.devices()[: int(np.prod(mesh))]
   parts = experiment.Experiment(
-    config, experiment.sharding.make_mesh(config.mesh, jax.devices()[:count])
+    config, experiment.sharding.make_mesh(config.mesh, devices)
   )
-  run = rundir.open_(str(path))
-  state, finished = train.train(parts, run, say)
+  return train.train(parts, rundir.open_(str(path)), say, **how)
+
+
+def run_all(config, path, mesh=(1, 8, 1), say=lambda line: None):
+  """Trains to the end and returns (rows, state)."""
+  state, finished = start(config, path, mesh, say)
   assert finished
-  return metrics.read(run.metrics_file), state
+  return metrics.read(rundir.open_(str(path)).metrics_file), state
 
 
 @pytest.fixture(scope='module')
@@ -102,7 +121,7 @@ def test_an_interrupted_run_ends_as_an_unbroken_one(straight, tiny, tmp_path):
 @pytest.fixture(scope='module')
 def command(tiny):
   """workdir -> a process of `leviathan train` for 40 steps."""
-  arguments = tiny.flags(train__steps=40, evaluate__interval=10)
+  arguments = tiny.flags(**OF_COMMAND)
 
   def start(workdir):
     return subprocess.Popen(
@@ -121,48 +140,130 @@ def finish(process):
   assert process.returncode == 0, stderr
 
 
+@dataclasses.dataclass(frozen=True)
+class Whole:
+  """The command's unbroken run."""
+
+  path: pathlib.Path
+  config: experiment.Config
+
+  @property
+  def bytes(self) -> int:
+    """Of its file of rows."""
+    return (self.path / 'metrics.jsonl').stat().st_size
+
+  def is_equal(self, path: pathlib.Path) -> bool:
+    """Whether losses, parameters and moments are the same, bit for bit."""
+    parts = experiment.make(self.config)
+    rows, states = [], []
+    for run in (rundir.open_(str(p)) for p in (self.path, path)):
+      rows.append(exact(metrics.read(run.metrics_file)))
+      states.append(run.checkpoints().restore(40, parts.abstract_state))
+    jax.tree.map(np.testing.assert_array_equal, *states)
+    assert len(rows[0]) == 40 + 4
+    return rows[0] == rows[1]
+
+
 @pytest.fixture(scope='module')
-def whole(command, tmp_path_factory):
-  """Rows of the command's unbroken run."""
+def whole(command, tiny, tmp_path_factory):
+  """See Whole."""
   path = tmp_path_factory.mktemp('whole')
   finish(command(path))
-  return exact(metrics.read(rundir.open_(str(path)).metrics_file))
+  return Whole(path, tiny.config(**OF_COMMAND))
 
 
-@pytest.mark.parametrize('size', [1000, 3000, 6000])
-def test_kill_9_and_start_again(command, whole, tmp_path, size):
-  """The whole command, killed when so many bytes of rows were written."""
-  file = tmp_path / 'metrics.jsonl'
-  process = command(tmp_path)
-  while not file.exists() or file.stat().st_size < size:
+def wait_for(process, seen):
+  """Waits until `seen()`; the process must not end before it."""
+  while not seen():
     assert process.poll() is None, process.stderr.read()
-    time.sleep(0.01)
+    time.sleep(0.002)
+
+
+def kill(process):
+  """With no chance to do anything more."""
   process.send_signal(signal.SIGKILL)
   process.communicate()
   assert process.returncode == -signal.SIGKILL, 'it had already ended'
+
+
+@pytest.mark.parametrize('part', [(i + 0.5) / KILLS for i in range(KILLS)])
+def test_kill_9_and_start_again(command, whole, tmp_path, part):
+  """The whole command, killed when it has written such a part of its rows."""
+  file = tmp_path / 'metrics.jsonl'
+  size = part * whole.bytes
+  process = command(tmp_path)
+  wait_for(process, lambda: file.exists() and file.stat().st_size >= size)
+  kill(process)
   finish(command(tmp_path))
-  rows = exact(metrics.read(rundir.open_(str(tmp_path)).metrics_file))
-  assert rows == whole
-  assert len(rows) == 40 + 4
+  assert whole.is_equal(tmp_path)
 
 
-def test_ctrl_c_saves_and_the_same_command_goes_on(command, whole, tmp_path):
+@pytest.mark.parametrize('step', [5, 10])
+def test_kill_9_while_a_save_is_in_flight(command, whole, tmp_path, step):
+  """The folder of the save has another name until it is whole."""
+  process = command(tmp_path)
+  pattern = f'checkpoints/{step}.orbax-checkpoint-tmp*'
+  wait_for(process, lambda: any(tmp_path.glob(pattern)))
+  kill(process)
+  assert not (tmp_path / 'checkpoints' / str(step)).exists()
+  finish(command(tmp_path))
+  assert whole.is_equal(tmp_path)
+
+
+@pytest.mark.parametrize(
+  'signum, code, last_line',
+  [
+    (signal.SIGINT, 130, 'interrupted; the same command goes on'),
+    (signal.SIGTERM, 75, 'preempted: {} is saved; run the same command again'),
+  ],
+)
+def test_told_to_stop_a_run_is_saved_and_the_same_command_goes_on(
+  command, whole, tmp_path, signum, code, last_line
+):
   file = tmp_path / 'metrics.jsonl'
   process = command(tmp_path)
-  while not file.exists() or file.stat().st_size < 1000:
-    assert process.poll() is None, process.stderr.read()
-    time.sleep(0.01)
-  process.send_signal(signal.SIGINT)
+  wait_for(process, lambda: file.exists() and file.stat().st_size > 1000)
+  process.send_signal(signum)
   _, stderr = process.communicate()
-  assert process.returncode == 130, stderr
-  said, interrupted = stderr.decode().splitlines()
+  assert process.returncode == code, stderr
+  said, last = stderr.decode().splitlines()
   assert said.endswith("LEV runs as 'chunked' on cpu")
-  assert interrupted == 'interrupted; the same command goes on'
+  assert last == last_line.format(tmp_path)
   run = rundir.open_(str(tmp_path))
-  last = metrics.read(run.metrics_file)[-1]['step']
-  assert run.checkpoints().latest() == last < 40
+  step = metrics.read(run.metrics_file)[-1]['step']
+  assert run.checkpoints().latest() == step < 40
   finish(command(tmp_path))
-  assert exact(metrics.read(run.metrics_file)) == whole
+  assert whole.is_equal(tmp_path)
+
+
+@pytest.mark.parametrize('step', [4, 8])
+@pytest.mark.parametrize('batch', [0, 1, 3])
+def test_told_to_stop_before_or_in_an_evaluation_it_is_made_up_for(
+  straight, tiny, tmp_path, step, batch
+):
+  """Asked after each step and before each batch of an evaluation.
+
+  At step 4 or 8: as the step ends, so that nothing is evaluated (0), or before
+  a batch of its evaluation.
+  """
+  rows, state, _ = straight
+  asked = itertools.count(1)
+  config = tiny.config()
+  held_out = records.open_dataset(tiny.directory / 'validation')
+  evaluated = -(-len(held_out) // config.evaluate.batch_size)
+  assert evaluated > 3
+  questions = step + batch + (step == 8) * evaluated
+  done, finished = start(
+    config, tmp_path, stop=lambda: next(asked) == questions
+  )
+  assert not finished and int(done.step) == step
+  run = rundir.open_(str(tmp_path))
+  assert run.checkpoints().latest() == step
+  last = metrics.read(run.metrics_file)[-1]
+  assert (last['step'], last['split']) == (step, 'train')
+  again, found = run_all(config, tmp_path)
+  assert exact(again) == exact(rows)
+  jax.tree.map(np.testing.assert_array_equal, found, state)
 
 
 @pytest.mark.parametrize('arm', ARMS)
@@ -204,9 +305,8 @@ def test_a_run_goes_on_with_another_batch_size_without_repeat_or_gap(
   assert [row['tokens'] for row in steps] == [32 * end for end in ends]
   mixed = experiment.open_training(tiny.config())
   for row, begin, end in zip(steps, [0, *ends], ends, strict=False):
-    ids_BL = mixed.read(np.arange(begin, end), 0)[:, :-1].astype(np.int32)
-    batch = arrays.Batch(ids_BL, ids_BL, ids_BL)
-    assert row['batch_hash'] == int(step_lib.fingerprint(batch))
+    rows = mixed.read(np.arange(begin, end), 0)
+    assert row['batch_hash'] == hash_of(rows)
 
 
 def test_a_mixture_with_documents_apart_trains_alike_on_any_mesh(
@@ -327,9 +427,8 @@ def test_a_step_that_is_not_finite_is_skipped_told_and_gone_on_from(
   (line,) = (line for line in said if 'skipped' in line)
   assert line.startswith('step 5 was skipped: nats_per_token is nan and grad_')
   assert 'the sequences 32 to 39 of' in line
-  ids = experiment.open_training(config).read(np.arange(32, 40), 0)[:, :-1]
-  crc = zlib.crc32(ids.astype(np.int32).tobytes())
-  assert steps[4]['batch_crc32'] == crc
+  ids = experiment.open_training(config).read(np.arange(32, 40), 0)
+  assert steps[4]['batch_hash'] == hash_of(ids)
   # Up to there the run is the unbroken one, then it goes another way.
   losses, unbroken = (
     [row['nats_per_token'] for row in of if row['split'] == 'train']
