@@ -2,8 +2,8 @@
 
   python benchmarks/step.py --scale=200m --batch_size=8 --arms=lev:1,lev:16
 
-Prints two JSON rows. First the steps: seconds a step of each arm (the median of
-the rounds), the ratio to the first arm, and memory. Token ids follow Zipf's law,
+Prints two JSON rows. First the steps: seconds a step of each arm (median of the
+rounds), the ratio to the first arm, and memory. Token ids follow Zipf's law,
 or come from a prepared dataset. Nothing is left out of a step: forward, loss,
 gradient, clipping and AdamW, on all devices. Then the loss alone of as many
 tokens, value and gradients on one device: whole at once and in chunks.
