@@ -33,11 +33,21 @@ def test_lev_layer():
 
 
 def test_step():
-  (row,) = rows(
-    'step.py', '--scale=smoke', '--batch_size=8', '--seq_len=4', '--rounds=1'
+  steps, loss = rows(
+    'step.py',
+    '--scale=smoke',
+    '--batch_size=8',
+    '--seq_len=4',
+    '--rounds=1',
+    '--arms=tied,lev:2',
+    '--loss_chunks=4',
   )
-  for arm in ('tied', 'lev', 'untied'):
-    assert row[arm]['seconds'] > 0 and len(row[arm]['all_seconds']) == 1
+  for arm, chunks in (('tied', 1), ('lev:2', 2)):
+    assert steps[arm]['seconds'] > 0 and len(steps[arm]['all_seconds']) == 1
+    assert steps[arm]['loss_chunks'] == chunks
+  assert loss['tokens'] == 8 * 4
+  for form, chunks in (('whole', 1), ('chunked', 4)):
+    assert loss[form]['seconds'] > 0 and loss[form]['chunks'] == chunks
 
 
 def test_lev_tpu():

@@ -68,6 +68,21 @@ def test_what_does_not_change_the_run_passes_with_a_note(claimed):
   ]
 
 
+def test_a_run_from_before_the_loss_had_chunks_goes_on_in_chunks(claimed):
+  claim, run = claimed
+  config = json.loads(run.config_file.read_text())
+  for key in ('z_loss', 'loss_chunks', 'accumulation'):
+    del config['train'][key]
+  run.config_file.write_text(json.dumps(config))
+  notes = claim(train__loss_chunks=4, train__accumulation=2)
+  assert sorted(notes) == [
+    'config.train.accumulation: 1 -> 2',
+    'config.train.loss_chunks: 1 -> 4',
+  ]
+  with pytest.raises(errors.CheckpointError, match='z_loss: 0.0 there, 0.1 he'):
+    claim(train__z_loss=0.1)
+
+
 @pytest.mark.parametrize(
   'changes, fields',
   [

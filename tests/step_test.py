@@ -281,8 +281,7 @@ def test_the_row_says_what_the_step_did():
 
 
 @pytest.mark.parametrize('arm', ARMS)
-@pytest.mark.parametrize('chunks', [2, 6])
-def test_a_whole_models_gradients_are_the_same_in_chunks(arm, chunks):
+def test_a_whole_models_gradients_are_the_same_in_chunks(arm):
   # Larger than at the start, so that all logits differ.
   params = jax.tree.map(lambda p: 10 * p, start(arm).params)
   (whole, whole_grads), (chunked, chunked_grads) = (
@@ -291,7 +290,7 @@ def test_a_whole_models_gradients_are_the_same_in_chunks(arm, chunks):
         functools.partial(mean, make_model(arm), chunks=n, z_loss=0.01)
       )
     )(params, draw_batch())
-    for n in (1, chunks)
+    for n in (1, 3)
   )
   np.testing.assert_allclose(chunked, whole, rtol=1e-6)
   for a, b in zip(
@@ -302,37 +301,39 @@ def test_a_whole_models_gradients_are_the_same_in_chunks(arm, chunks):
     assert whole_grads.keys() == {'embedder', 'blocks', 'final_norm'}
 
 
-@pytest.mark.parametrize('chunks', [1, 3])
-def test_the_z_loss_is_minimised_but_reported_apart(chunks):
-  _, without = one_step('tied', '1', loss_chunks=chunks)
-  _, row = one_step('tied', '1', loss_chunks=chunks, z_loss=1e-2)
+def test_the_z_loss_is_minimised_but_reported_apart():
+  _, without = one_step('tied', '1')
+  _, row = one_step('tied', '1', z_loss=1e-2)
   assert row['nats_per_token'] == without['nats_per_token']
   assert without['z_loss'] == 0
   # At the start all logits are near 0.
   np.testing.assert_allclose(row['z_loss'], 1e-2 * np.log(V) ** 2, rtol=0.02)
-  objective = mean(
-    make_model('tied'),
-    start('tied').params,
-    draw_batch(),
-    chunks=chunks,
-    z_loss=1e-2,
-  )
-  np.testing.assert_allclose(
-    row['nats_per_token'] + row['z_loss'], objective, rtol=1e-6
-  )
   assert row['grad_norm'] != without['grad_norm']
+
+
+@pytest.mark.parametrize('chunks', [1, 3])
+def test_the_objective_is_nll_and_z_loss(chunks):
+  logits_TV = 3 * jax.random.normal(jax.random.key(0), (B * L, V))
+  objective, sums = loss_of(Fixed(V), z_loss=1e-2, chunks=chunks)(
+    logits_TV, numbered(draw_batch())
+  )
+  _, without = loss_of(Fixed(V), chunks=chunks)(
+    logits_TV, numbered(draw_batch())
+  )
+  assert sums.nll == without.nll and sums.z_loss > 1
+  np.testing.assert_allclose(objective, sums.nll + sums.z_loss, rtol=1e-6)
 
 
 PLAIN_DESCENT = optax.sgd(1.0)  # A step is the gradient: no noise is scaled up.
 
 
 @functools.cache
-def descended(mesh_name, accumulation, packed=False):
+def descended(mesh_name, accumulation):
   """(params, row) after a step, on the host."""
   mesh = mesh_of(mesh_name)
   state = placed('tied', mesh)
   state = state.replace(opt_state=PLAIN_DESCENT.init(state.params))
-  batch = score.to_mesh(draw_batch(packed=packed), mesh)
+  batch = score.to_mesh(draw_batch(packed=True), mesh)
   train_step = train_step_of(
     'tied', PLAIN_DESCENT, accumulation=accumulation, loss_chunks=2
   )
@@ -342,19 +343,17 @@ def descended(mesh_name, accumulation, packed=False):
 
 
 @pytest.mark.parametrize(
-  'mesh, accumulation, packed',
+  'mesh, accumulation',
   [
-    ('1', 2, False),
-    ('1', 4, False),
-    ('1', 4, True),
-    ('8', 1, False),
-    ('2x4', 4, False),
-    ('2x2x2', 2, True),
+    ('1', 2),
+    ('1', 4),
+    ('8', 1),
+    ('2x4', 4),
   ],
 )
-def test_micro_batches_and_devices_change_no_update(mesh, accumulation, packed):
-  one, one_row = descended('1', 1, packed)
-  many, many_row = descended(mesh, accumulation, packed)
+def test_micro_batches_and_devices_change_no_update(mesh, accumulation):
+  one, one_row = descended('1', 1)
+  many, many_row = descended(mesh, accumulation)
   for name in one_row:
     np.testing.assert_allclose(many_row[name], one_row[name], rtol=1e-6)
   for a, b, before in zip(

@@ -1,5 +1,6 @@
 """Scores do not depend on batches, padding or mesh."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -84,6 +85,17 @@ def test_sums_are_the_same_for_every_batch_and_mesh(
 ):
   sums = sums_on(config, params, mesh, batch=batch)
   assert sums.tokens == wanted.tokens == sum(LENGTHS)
+  np.testing.assert_allclose(sums.nll, wanted.nll, rtol=1e-5)
+
+
+@pytest.mark.parametrize('mesh', [(1, 1, 1), (2, 2, 2)])
+def test_sums_are_the_same_in_chunks_and_have_no_z_loss(
+  config, params, wanted, mesh
+):
+  settings = dataclasses.replace(config.train, loss_chunks=8, z_loss=1.0)
+  changed = dataclasses.replace(config, train=settings)
+  sums = sums_on(changed, params, mesh, batch=8)
+  assert sums.tokens == wanted.tokens
   np.testing.assert_allclose(sums.nll, wanted.nll, rtol=1e-5)
 
 

@@ -1,0 +1,62 @@
+"""What a config may not ask for, said with what it may."""
+
+import jax
+import pytest
+
+from leviathan import errors
+from leviathan import experiment
+from leviathan import sharding
+
+
+@pytest.mark.parametrize(
+  'changes, message',
+  [
+    (
+      {'loss_chunks': 12},
+      'config.train.loss_chunks=12 does not divide config.data.seq_len=32; '
+      'give 8 or 16',
+    ),
+    (
+      {'loss_chunks': 64},
+      'config.train.loss_chunks=64 does not divide config.data.seq_len=32; '
+      'give 32',
+    ),
+    ({'loss_chunks': 0}, 'config.train.loss_chunks=0; give 1 or more'),
+    ({'accumulation': 0}, 'config.train.accumulation=0; give 1 or more'),
+    ({'z_loss': -1.0}, 'config.train.z_loss=-1.0; give 0 or more, as 1e-4'),
+    (
+      {'z_loss': float('nan')},
+      'config.train.z_loss=nan; give 0 or more, as 1e-4',
+    ),
+  ],
+)
+def test_settings_of_the_loss_that_cannot_be_are_refused(
+  tiny, changes, message
+):
+  with pytest.raises(errors.ConfigError) as caught:
+    tiny.config(**{f'train__{name}': value for name, value in changes.items()})
+  assert str(caught.value) == message
+
+
+@pytest.mark.parametrize('chunks', [1, 2, 32])
+def test_every_divisor_of_the_length_is_taken(tiny, chunks):
+  assert tiny.config(train__loss_chunks=chunks).train.loss_chunks == chunks
+
+
+def test_a_batch_must_divide_over_devices_and_micro_batches(tiny):
+  mesh = sharding.make_mesh(
+    sharding.MeshConfig(data=2, fsdp=2, tensor=2), jax.devices()
+  )
+
+  def open_batches(batch_size):
+    changes = {'data__batch_size': batch_size, 'train__accumulation': 3}
+    parts = experiment.Experiment(tiny.config(**changes), mesh)
+    return parts.train_batches(experiment.open_training(parts.config), 0)
+
+  assert next(open_batches(24)).inputs_BL.shape == (24, 32)
+  with pytest.raises(errors.ConfigError) as caught:
+    open_batches(20)
+  assert str(caught.value) == (
+    'config.data.batch_size=20 does not divide over 4 devices (data x fsdp) x '
+    'config.train.accumulation=3; the nearest that does is 24'
+  )
