@@ -80,6 +80,11 @@ def mesh_axes(logical_axis: str | None) -> tuple[str, ...]:
   return (logical_axis and dict(RULES)[logical_axis]) or ()
 
 
+def _ways(mesh: Any, logical_axis: str | None) -> int:
+  """Into how many parts a mesh splits a logical axis."""
+  return math.prod(mesh.shape[axis] for axis in mesh_axes(logical_axis))
+
+
 def spec(logical_axes: tuple[str | None, ...]) -> PartitionSpec:
   """The mesh axes of an array whose dimensions bear `logical_axes`.
 
@@ -117,7 +122,7 @@ def tree_shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
     if not isinstance(box, nn.Partitioned | nn.LogicallyPartitioned):
       return NamedSharding(mesh, PartitionSpec())
     for length, axis in zip(box.value.shape, box.names, strict=True):
-      parts = math.prod(mesh.shape[a] for a in mesh_axes(axis))
+      parts = _ways(mesh, axis)
       if length % parts:
         name = jax.tree_util.keystr(path, simple=True, separator='/')
         raise errors.ConfigError(
@@ -152,14 +157,52 @@ def by_rows(
     params: replicated.
     x_BL: split by its first axis, as is what comes back.
   """
-  mesh = jax.sharding.get_abstract_mesh()
-  if mesh.empty:
+  if jax.sharding.get_abstract_mesh().empty:
     return function(params, x_BL)
-  ways = math.prod(mesh.shape[axis] for axis in mesh_axes('batch'))
-  rows = PartitionSpec() if len(x_BL) % ways else spec(('batch',))
+  rows = _dividing(x_BL, ('batch',))
   return jax.shard_map(
     function,
     in_specs=(PartitionSpec(), rows),
     out_specs=rows,
     check_vma=False,  # A kernel does not say along which axes it varies.
   )(params, x_BL)
+
+
+def by_parts(
+  function: Callable[..., jax.Array],
+  arrays: tuple[jax.Array | None, ...],
+  logical_axes: tuple[tuple[str | None, ...], ...],
+) -> jax.Array:
+  """function(*arrays), each device by itself on its own part of each.
+
+  Nothing crosses the mesh in force. Along a dimension that the mesh does not
+  divide, as one row of a prompt, every device computes all.
+
+  Args:
+    function: of the arrays, to one that is split as the first is.
+    arrays: None for one that is not there.
+    logical_axes: of the dimensions of each array.
+  """
+  if jax.sharding.get_abstract_mesh().empty:
+    return function(*arrays)
+  specs = tuple(
+    None if x is None else _dividing(x, axes)
+    for x, axes in zip(arrays, logical_axes, strict=True)
+  )
+  return jax.shard_map(
+    function,
+    in_specs=specs,
+    out_specs=specs[0],
+    check_vma=False,  # A kernel does not say along which axes it varies.
+  )(*arrays)
+
+
+def _dividing(x: jax.Array, axes: tuple[str | None, ...]) -> PartitionSpec:
+  """`spec`, but of the dimensions alone that the mesh in force divides."""
+  mesh = jax.sharding.get_abstract_mesh()
+  return spec(
+    tuple(
+      None if length % _ways(mesh, axis) else axis
+      for length, axis in zip(x.shape, axes, strict=False)
+    )
+  )
