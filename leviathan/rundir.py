@@ -30,6 +30,7 @@ FREE = (
   'config.train.steps',
   'config.data.train',
   'config.model.token_order',
+  'config.model.attention',
   'config.data.batch_size',
   'manifest.sequences',
   'manifest.versions.',
@@ -38,6 +39,7 @@ FREE = (
 # Keys that configs did not have at first, with what those runs did.
 ADDED: dict[str, Any] = {
   'model.token_order': '',
+  'model.attention': 'xla',
 }
 
 

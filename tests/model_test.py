@@ -53,6 +53,7 @@ def config(arm, **changes):
     'mlp_width': 24,
     'precision': 'float32',
     'remat': 'none',
+    'attention': 'auto',
     'token_order': '',
     **ARMS[arm],
   }

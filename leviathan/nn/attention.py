@@ -63,9 +63,7 @@ class Attention(nn.Module):
     # Shapes are all that matters at the start, and it may be asked for where
     # a kernel cannot run.
     if not self.is_initializing():
-      y_BLHK = attend(
-        q_BLHK, k_BLHK, v_BLHK, segments_BL, self.implementation
-      )
+      y_BLHK = attend(q_BLHK, k_BLHK, v_BLHK, segments_BL, self.implementation)
     out_HKD = self.param(
       'out_HKD',
       initializers.residual(('heads', None, 'embed'), self.layers),
