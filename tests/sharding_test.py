@@ -73,11 +73,11 @@ def test_a_mesh_may_have_some_devices_only():
   assert list(mesh.devices.flat) == jax.devices()[3:4]
 
 
-def two_slices():
-  """32 chips of TPU v5e that are not here, 16 in each slice."""
+def chips(slices):
+  """TPUs v5e that are not here, 16 in each slice."""
   pytest.importorskip('libtpu', reason='only Linux on x86-64 has libtpu')
   return topologies.get_topology_desc(
-    'v5e:4x4', platform='tpu', num_slices=2
+    'v5e:4x4', platform='tpu', num_slices=slices
   ).devices
 
 
@@ -85,7 +85,7 @@ def two_slices():
   'sizes', [(2, -1, 1), (2, 8, 2), (8, 2, 2), (-1, 1, 1), (4, 1, 8)]
 )
 def test_only_data_crosses_from_slice_to_slice(sizes):
-  devices = two_slices()
+  devices = chips(2)
   mesh = sharding.make_mesh(config(*sizes), devices[::-1])
   assert set(mesh.devices.flat) == set(devices)
   data, fsdp, tensor = config(*sizes).sizes(32)
@@ -97,14 +97,25 @@ def test_only_data_crosses_from_slice_to_slice(sizes):
 
 
 @pytest.mark.parametrize(
-  'sizes, nearest',
-  [((1, -1, 1), 2), ((1, 1, 32), 2), ((1, 4, 8), 2), ((1, 16, 2), 2)],
+  'slices, sizes, nearest',
+  [
+    (2, (1, -1, 1), 2),
+    (2, (1, 4, 8), 2),
+    (2, (1, 1, 32), 2),
+    # Of 3, 6, 12, 24 and 48; with `tensor` of 4 there is no 24.
+    (3, (16, 3, 1), 12),
+    (3, (8, 6, 1), 6),
+    (3, (4, 3, 4), 3),
+  ],
 )
-def test_a_mesh_that_would_cross_slices_otherwise_is_refused(sizes, nearest):
+def test_a_mesh_that_would_cross_slices_otherwise_is_refused(
+  slices, sizes, nearest
+):
   with pytest.raises(errors.ConfigError) as caught:
-    sharding.make_mesh(config(*sizes), two_slices())
+    sharding.make_mesh(config(*sizes), chips(slices))
   message = str(caught.value)
-  assert message.startswith('config.mesh.data=1 does not divide over 2 slices')
+  assert message.startswith(f'config.mesh.data={sizes[0]} does not divide')
+  assert f'over {slices} slices' in message
   assert f'nearest that does is {nearest},' in message
   assert '\n' not in message
 
@@ -244,7 +255,6 @@ def test_parts_are_computed_where_they_lie(batch, local):
   'changes, sizes, name, nearest',
   [
     (dict(model__head_width=16), (1, 1, 4), 'blocks/attention/key_DHK', 4),
-    (dict(model__mlp_width=62), (1, 2, 4), 'blocks/attention/key_DHK', 4),
     (
       dict(model__head_width=8, model__mlp_width=66),
       (1, 2, 4),
