@@ -86,6 +86,9 @@ def _paper(width, mlp_width, head_width, learning_rate, steps):
   # Computed again in the backward pass: 'none'; all but matrix products
   # ('dots'); all ('full').
   model.remat = 'dots'
+  # 'xla'; kernels: 'splash' on TPUs, 'cudnn' in bfloat16 on GPUs; 'auto': what
+  # suits the devices.
+  model.attention = 'auto'
   # FILE.npy of `leviathan order`: the ranks whose digits lev and factorized_mlp
   # read; '' for the tokenizer's own ids.
   model.token_order = ''

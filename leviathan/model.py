@@ -39,6 +39,7 @@ class ModelConfig:
   mlp_width: int  # F
   precision: str  # compute type; parameters are float32
   remat: str  # one of REMAT_POLICIES
+  attention: str  # one of nn.attention.IMPLEMENTATIONS, or 'auto'
   token_order: str  # file of the ranks whose digits are read; '': the ids'
   embedder: api.EmbedderConfig = config_lib.choose(embed.EMBEDDERS)
   head: head_lib.HeadConfig = config_lib.choose(head_lib.HEADS)
@@ -60,6 +61,7 @@ class ModelConfig:
           f'config.model.{name}={getattr(self, name)!r}; choose one of '
           f'{", ".join(choices)}'
         )
+    attention.check(self.attention)
     if self.token_order and not self.embedder.reads_digits:
       raise errors.ConfigError(
         f'config.model.token_order={self.token_order!r} means nothing to '
@@ -103,7 +105,7 @@ class Block(nn.Module):
     dtype = PRECISIONS[c.precision]
     h_BLD = norms.RMSNorm(dtype, name='attention_norm')(x_BLD)
     x_BLD += attention.Attention(
-      c.head_width, c.layers, dtype, name='attention'
+      c.head_width, c.layers, dtype, c.attention, name='attention'
     )(h_BLD, positions, segments_BL)
     h_BLD = norms.RMSNorm(dtype, name='mlp_norm')(x_BLD)
     x_BLD += mlp.SwiGLU(c.mlp_width, c.layers, dtype, name='mlp')(h_BLD)

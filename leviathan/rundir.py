@@ -35,6 +35,7 @@ FREE = (
   'config.train.accumulation',
   'config.data.train',
   'config.model.token_order',
+  'config.model.attention',
   'config.data.batch_size',
   'config.train.platform',
   'config.train.stall_seconds',
@@ -56,6 +57,7 @@ ADDED: dict[str, Any] = {
   'optimizer.moment_type': 'float32',
   'optimizer.spike_deviations': math.inf,
   'optimizer.skip_limit': 0,
+  'model.attention': 'xla',
 }
 
 

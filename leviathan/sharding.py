@@ -1,6 +1,7 @@
 """The mesh, and which mesh axes a logical axis lies on.
 
 Parameters and activations name logical axes; `RULES` alone knows the mesh.
+`table` tells what a mesh splits and what lies whole on every device.
 """
 
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 
 from flax import linen as nn
 import jax
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
@@ -65,19 +67,59 @@ class MeshConfig:
 def make_mesh(
   config: MeshConfig, devices: Sequence[Any] | None = None
 ) -> jax.sharding.Mesh:
-  """The mesh over `devices`, by default over all there are."""
+  """The mesh over `devices`, by default over all there are.
+
+  Only `data` crosses from one TPU slice to another, where the network is slow.
+  The hosts of a GPU cluster are no slices: their network may carry any axis.
+
+  Raises:
+    ConfigError: the sizes do not fill the devices, or `data` does not divide
+      over the slices.
+  """
   devices = devices or jax.devices()
-  return jax.make_mesh(
-    config.sizes(len(devices)),
-    AXES,
-    axis_types=(AxisType.Auto,) * len(AXES),
-    devices=devices,
+  data, fsdp, tensor = sizes = config.sizes(len(devices))
+  slices = 1
+  if devices[0].platform == 'tpu':
+    slices = len({getattr(d, 'slice_index', 0) for d in devices})
+  if data % slices:
+    legal = _legal_data(len(devices), slices, data, tensor)
+    raise errors.ConfigError(
+      f'config.mesh.data={data} does not divide over {slices} slices, and '
+      f'nothing else may cross them; the nearest that does is {legal}, with '
+      'config.mesh.fsdp=-1'
+    )
+  if slices > 1:
+    placed = mesh_utils.create_hybrid_device_mesh(
+      (data // slices, fsdp, tensor),
+      (slices, 1, 1),
+      devices,
+      allow_split_physical_axes=True,
+    )
+  else:
+    placed = mesh_utils.create_device_mesh(
+      sizes, devices, allow_split_physical_axes=True
+    )
+  return jax.sharding.Mesh(
+    placed, AXES, axis_types=(AxisType.Auto,) * len(AXES)
   )
+
+
+def _legal_data(devices: int, slices: int, data: int, tensor: int) -> int:
+  """The nearest to `data` of those that fill all slices, `tensor` as it is."""
+  legal = [
+    n for n in range(slices, devices + 1, slices) if devices % (n * tensor) == 0
+  ]
+  return min(legal or [slices], key=lambda n: abs(n - data))
 
 
 def mesh_axes(logical_axis: str | None) -> tuple[str, ...]:
   """The mesh axes that one logical axis lies on; none when replicated."""
   return (logical_axis and dict(RULES)[logical_axis]) or ()
+
+
+def _ways(mesh: Any, logical_axis: str | None) -> int:
+  """Into how many parts a mesh splits a logical axis."""
+  return math.prod(mesh.shape[axis] for axis in mesh_axes(logical_axis))
 
 
 def spec(logical_axes: tuple[str | None, ...]) -> PartitionSpec:
@@ -105,7 +147,9 @@ def batch_sharding(mesh: jax.sharding.Mesh) -> NamedSharding:
   return NamedSharding(mesh, spec(('batch',)))
 
 
-def tree_shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
+def tree_shardings(
+  boxed: Any, mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh
+) -> Any:
   """Shardings of a tree of abstract arrays boxed with their logical axes.
 
   Raises:
@@ -117,7 +161,7 @@ def tree_shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
     if not isinstance(box, nn.Partitioned | nn.LogicallyPartitioned):
       return NamedSharding(mesh, PartitionSpec())
     for length, axis in zip(box.value.shape, box.names, strict=True):
-      parts = math.prod(mesh.shape[a] for a in mesh_axes(axis))
+      parts = _ways(mesh, axis)
       if length % parts:
         name = jax.tree_util.keystr(path, simple=True, separator='/')
         raise errors.ConfigError(
@@ -130,6 +174,112 @@ def tree_shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
   return jax.tree_util.tree_map_with_path(
     leaf, boxed, is_leaf=lambda x: isinstance(x, nn.meta.AxisMetadata)
   )
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+  """One array on a mesh.
+
+  Attributes:
+    name: its path, as 'blocks/mlp/up_DF'.
+    shape: in all.
+    axes: of each dimension the mesh axes that split it, as 'data+fsdp'; ''
+      where none does.
+    bytes: in all.
+    bytes_per_device: of what one device holds.
+  """
+
+  name: str
+  shape: tuple[int, ...]
+  axes: tuple[str, ...]
+  bytes: int
+  bytes_per_device: int
+
+  @property
+  def is_replicated(self) -> bool:
+    """Whether every device holds all of it."""
+    return not any(self.axes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+  """What a mesh splits, and what lies whole on every device."""
+
+  mesh: dict[str, int]
+  rows: tuple[Row, ...]
+
+  def totals(self) -> dict[str, tuple[int, int]]:
+    """{'sharded' | 'replicated' | 'total': bytes in all, on one device}."""
+    groups = {
+      'sharded': [row for row in self.rows if not row.is_replicated],
+      'replicated': [row for row in self.rows if row.is_replicated],
+      'total': self.rows,
+    }
+    return {
+      name: (sum(r.bytes for r in rows), sum(r.bytes_per_device for r in rows))
+      for name, rows in groups.items()
+    }
+
+  def as_dict(self) -> dict[str, Any]:
+    """For JSON."""
+    return {
+      'mesh': self.mesh,
+      'arrays': [dataclasses.asdict(row) for row in self.rows],
+      **{
+        name: {'bytes': whole, 'bytes_per_device': part}
+        for name, (whole, part) in self.totals().items()
+      },
+    }
+
+  def lines(self) -> list[str]:
+    """For people; a dimension is written 640/fsdp where `fsdp` splits it."""
+    cells = [('array', 'shape/split by', 'bytes', 'bytes a device')]
+    for row in self.rows:
+      shape = ' x '.join(
+        f'{length}/{axes}' if axes else str(length)
+        for length, axes in zip(row.shape, row.axes, strict=True)
+      )
+      cells.append(
+        (row.name, shape, f'{row.bytes:,}', f'{row.bytes_per_device:,}')
+      )
+    for name, (whole, part) in self.totals().items():
+      cells.append((name, '', f'{whole:,}', f'{part:,}'))
+    a, b, c, d = (max(map(len, column)) for column in zip(*cells, strict=True))
+    return [
+      f'{name:{a}}  {shape:{b}}  {whole:>{c}}  {part:>{d}}'
+      for name, shape, whole, part in cells
+    ]
+
+
+def table(abstract: Any) -> Table:
+  """The table of a tree of arrays, or of their shapes, types and shardings.
+
+  Args:
+    abstract: with a NamedSharding on one mesh in each leaf, as the params of
+      `state.abstract` or the whole state. The mesh may be an abstract one.
+  """
+  leaves, _ = jax.tree_util.tree_flatten_with_path(abstract)
+  rows = []
+  for path, x in leaves:
+    mesh = x.sharding.mesh.shape
+    groups = [
+      (group,) if isinstance(group, str) else group or ()
+      for group in x.sharding.spec
+    ]
+    groups += [()] * (len(x.shape) - len(groups))
+    rows.append(
+      Row(
+        name=jax.tree_util.keystr(path, simple=True, separator='/'),
+        shape=tuple(x.shape),
+        axes=tuple(
+          '+'.join(axis for axis in group if mesh[axis] > 1) for group in groups
+        ),
+        bytes=x.dtype.itemsize * math.prod(x.shape),
+        bytes_per_device=x.dtype.itemsize
+        * math.prod(x.sharding.shard_shape(x.shape)),
+      )
+    )
+  return Table(dict(leaves[0][1].sharding.mesh.shape), tuple(rows))
 
 
 def platform() -> str:
@@ -152,14 +302,52 @@ def by_rows(
     params: replicated.
     x_BL: split by its first axis, as is what comes back.
   """
-  mesh = jax.sharding.get_abstract_mesh()
-  if mesh.empty:
+  if jax.sharding.get_abstract_mesh().empty:
     return function(params, x_BL)
-  ways = math.prod(mesh.shape[axis] for axis in mesh_axes('batch'))
-  rows = PartitionSpec() if len(x_BL) % ways else spec(('batch',))
+  rows = _dividing(x_BL, ('batch',))
   return jax.shard_map(
     function,
     in_specs=(PartitionSpec(), rows),
     out_specs=rows,
     check_vma=False,  # A kernel does not say along which axes it varies.
   )(params, x_BL)
+
+
+def by_parts(
+  function: Callable[..., jax.Array],
+  arrays: tuple[jax.Array | None, ...],
+  logical_axes: tuple[tuple[str | None, ...], ...],
+) -> jax.Array:
+  """function(*arrays), each device by itself on its own part of each.
+
+  Nothing crosses the mesh in force. Along a dimension that the mesh does not
+  divide, as one row of a prompt, every device computes all.
+
+  Args:
+    function: of the arrays, to one that is split as the first is.
+    arrays: None for one that is not there.
+    logical_axes: of the dimensions of each array.
+  """
+  if jax.sharding.get_abstract_mesh().empty:
+    return function(*arrays)
+  specs = tuple(
+    None if x is None else _dividing(x, axes)
+    for x, axes in zip(arrays, logical_axes, strict=True)
+  )
+  return jax.shard_map(
+    function,
+    in_specs=specs,
+    out_specs=specs[0],
+    check_vma=False,  # A kernel does not say along which axes it varies.
+  )(*arrays)
+
+
+def _dividing(x: jax.Array, axes: tuple[str | None, ...]) -> PartitionSpec:
+  """`spec`, but of the dimensions alone that the mesh in force divides."""
+  mesh = jax.sharding.get_abstract_mesh()
+  return spec(
+    tuple(
+      None if length % _ways(mesh, axis) else axis
+      for length, axis in zip(x.shape, axes, strict=False)
+    )
+  )

@@ -60,7 +60,7 @@ def initializer(
 def abstract(
   model: nn.Module,
   optimizer: optax.GradientTransformation,
-  mesh: jax.sharding.Mesh,
+  mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh,
 ) -> State:
   """The state's shapes, types and shardings on `mesh`; no memory is used.
 

@@ -36,6 +36,7 @@ def make_model(embedder, head_name):
     'mlp_width': 8,
     'precision': 'float32',
     'remat': 'none',
+    'attention': 'auto',
     'token_order': '',
     'embedder': embedder,
     'head': {'name': head_name},

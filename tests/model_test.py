@@ -36,7 +36,15 @@ ARMS = {
     'head': {'name': 'untied'},
   },
 }
-MESHES = {'1': (1, 1, 1), '8': (1, 8, 1), '2x4': (1, 2, 4), '2x2x2': (2, 2, 2)}
+MESHES = {
+  '1': (1, 1, 1),
+  '2': (1, 2, 1),
+  '4': (1, 4, 1),
+  '8': (1, 8, 1),
+  '2x4': (1, 2, 4),
+  '4x2': (1, 4, 2),
+  '2x2x2': (2, 2, 2),
+}
 IDS = np.random.default_rng(0).integers(0, V, (8, 6)).astype(np.int32)
 # Two documents a row, of which the second begins elsewhere in each.
 STARTS = np.array([1, 2, 3, 4, 5, 4, 3, 2])
@@ -53,6 +61,7 @@ def config(arm, **changes):
     'mlp_width': 24,
     'precision': 'float32',
     'remat': 'none',
+    'attention': 'auto',
     'token_order': '',
     **ARMS[arm],
   }
@@ -211,8 +220,8 @@ def test_layers_are_not_copies_of_each_other():
 
 
 @functools.cache
-def loss_and_gradients(remat):
-  model = config('lev', remat=remat).make()
+def loss_and_gradients(remat, implementation='xla'):
+  model = config('lev', remat=remat, attention=implementation).make()
 
   def scalar(params):
     logits_BLV = model.apply({'params': params}, IDS)
@@ -221,10 +230,11 @@ def loss_and_gradients(remat):
   return jax.jit(jax.value_and_grad(scalar))(initial('lev'))
 
 
+@pytest.mark.parametrize('implementation', ['xla', 'splash'])
 @pytest.mark.parametrize('remat', ['dots', 'full'])
-def test_remat_changes_neither_loss_nor_gradients(remat):
+def test_remat_changes_neither_loss_nor_gradients(remat, implementation):
   (loss, grads), (other_loss, other_grads) = (
-    loss_and_gradients(policy) for policy in ('none', remat)
+    loss_and_gradients(policy, implementation) for policy in ('none', remat)
   )
   np.testing.assert_allclose(other_loss, loss, rtol=1e-6)
   for a, b in zip(
@@ -232,6 +242,25 @@ def test_remat_changes_neither_loss_nor_gradients(remat):
   ):
     assert np.abs(a).max() > 0
     np.testing.assert_allclose(b, a, atol=1e-6 * np.abs(a).max())
+
+
+def test_remat_trades_memory_in_the_order_of_its_names():
+  ids_BL = jax.ShapeDtypeStruct((8, 64), jnp.int32)
+
+  def temporary(remat):
+    model = config('tied', remat=remat, layers=6).make()
+
+    def scalar(params, ids_BL):
+      return jnp.mean(model.apply({'params': params}, ids_BL))
+
+    params = nn.unbox(
+      jax.eval_shape(model.init, jax.random.key(0), ids_BL)['params']
+    )
+    compiled = jax.jit(jax.grad(scalar)).lower(params, ids_BL).compile()
+    return compiled.memory_analysis().temp_size_in_bytes
+
+  found = {remat: temporary(remat) for remat in model_lib.REMAT_POLICIES}
+  assert found['none'] > 1.5 * found['dots'] > 1.5**2 * found['full'], found
 
 
 @pytest.mark.parametrize('arm', ARMS)
@@ -314,6 +343,7 @@ def test_sharded_logits_equal_unsharded(arm, mesh):
     ('head_width', 1, 'must be even'),
     ('remat', 'some', 'none, dots, full'),
     ('precision', 'float16', 'float32, bfloat16'),
+    ('attention', 'flash', 'xla, splash, cudnn'),
   ],
 )
 def test_sizes_and_choices_that_cannot_be_are_refused(field, value, remedy):

@@ -76,6 +76,7 @@ def parameters(arm, layers):
     'mlp_width': 8,
     'precision': 'float32',
     'remat': 'none',
+    'attention': 'auto',
     'token_order': '',
     'embedder': embedder,
     'head': {'name': head},

@@ -61,9 +61,15 @@ def test_the_same_run_goes_on(claimed):
 
 def test_what_does_not_change_the_run_passes_with_a_note(claimed):
   claim, _ = claimed
-  notes = claim(log__interval=5, train__steps=9, optimizer__horizon=8)
+  notes = claim(
+    log__interval=5,
+    train__steps=9,
+    optimizer__horizon=8,
+    model__attention='splash',
+  )
   assert sorted(note.split(':')[0] for note in notes) == [
     'config.log.interval',
+    'config.model.attention',
     'config.train.steps',
   ]
 

@@ -66,6 +66,7 @@ def make_model(arm):
     'mlp_width': 24,
     'precision': 'float32',
     'remat': 'none',
+    'attention': 'auto',
     'token_order': '',
     **ARMS[arm],
   }

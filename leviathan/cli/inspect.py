@@ -9,6 +9,7 @@ leviathan inspect --token_order=data/token_order.npy --dataset=data/train
 
 import dataclasses
 import json
+import math
 from typing import Any
 
 from absl import flags
@@ -25,6 +26,7 @@ from leviathan import parameters
 from leviathan import restore
 from leviathan import rundir
 from leviathan import sharding
+from leviathan import state as state_lib
 from leviathan.cli import config_flag
 from leviathan.data import counts
 from leviathan.data import records
@@ -101,7 +103,8 @@ def main(argv) -> None:
   else:
     facts = of_config(experiment.read_config(config_flag.read(CONFIG)))
   if JSON.value:
-    print(json.dumps(metrics.to_json(facts), indent=2))
+    strict = metrics.to_json(facts)
+    print(json.dumps(strict, indent=2, default=sharding.Table.as_dict))
   else:
     print('\n'.join(_lines(facts)))
 
@@ -129,6 +132,7 @@ def of_config(config: experiment.Config) -> dict[str, Any]:
     'vocab_size': vocab_size,
     'steps': config.train.steps,
     'tokens': tokens,
+    'sharding': _layout(config),
   }
 
 
@@ -139,6 +143,25 @@ def _weight_decay(params: Any) -> dict[str, Any]:
     title: {'parameters': sum(of.values()), 'arrays': ', '.join(of)}
     for title, of in (('decayed', sizes[True]), ('not_decayed', sizes[False]))
   }
+
+
+def _layout(config: experiment.Config) -> sharding.Table | str:
+  """What the config's mesh splits, or why it cannot.
+
+  Where the config leaves an axis open, the devices here fill it; a mesh whose
+  sizes are all given need not be here.
+  """
+  sizes = dataclasses.astuple(config.mesh)
+  devices = jax.device_count() if -1 in sizes else math.prod(sizes)
+  try:
+    mesh = jax.sharding.AbstractMesh(config.mesh.sizes(devices), sharding.AXES)
+    return sharding.table(
+      state_lib.abstract(
+        config.model.make(), config.optimizer.make(), mesh
+      ).params
+    )
+  except errors.ConfigError as e:
+    return str(e)
 
 
 def of_dataset(directory: str) -> dict[str, Any]:
@@ -282,7 +305,10 @@ def _lines(facts: dict[str, Any], indent: str = '') -> list[str]:
   for name, value in facts.items():
     if isinstance(value, list) and len(value) > 64:
       continue  # A spectrum is for --json and the picture.
-    if isinstance(value, dict):
+    if isinstance(value, sharding.Table):
+      lines.append(f'{indent}{name}: mesh {value.mesh}')
+      lines += [f'{indent}  {line}' for line in value.lines()]
+    elif isinstance(value, dict):
       lines.append(f'{indent}{name}:')
       lines += _lines(value, indent + '  ') or [f'{indent}  none']
     elif isinstance(value, int) and not isinstance(value, bool):

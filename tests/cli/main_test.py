@@ -157,6 +157,32 @@ def test_an_id_outside_the_vocabulary_is_refused(refused, tiny, tmp_path):
   assert 'outside [0, 256)' in line
 
 
+def test_inspect_tells_what_a_mesh_splits_that_need_not_be_here(
+  leviathan, tiny
+):
+  # 16 devices, of which the tests have 8.
+  flags = tiny.flags('tied', mesh__data=4, mesh__fsdp=2, mesh__tensor=2)
+  code, stdout, stderr = leviathan('inspect', *flags)
+  assert code == 0, stderr
+  assert "sharding: mesh {'data': 4, 'fsdp': 2, 'tensor': 2}" in stdout
+  (line,) = [x for x in stdout.splitlines() if '32/fsdp x 64/tensor  ' in x
+             and 'up_DF' in x]  # fmt: skip
+  assert line.split()[-2:] == ['16,384', '4,096']
+  code, stdout, stderr = leviathan('inspect', '--json', *flags)
+  assert code == 0, stderr
+  rows = json.loads(stdout)['sharding']['arrays']
+  (row,) = [row for row in rows if row['name'] == 'blocks/mlp/up_DF']
+  assert row['axes'] == ['', 'fsdp', 'tensor']
+
+
+def test_inspect_tells_why_a_mesh_cannot_be(leviathan, tiny):
+  code, stdout, stderr = leviathan(
+    'inspect', *tiny.flags('tied', mesh__fsdp=1, mesh__tensor=4)
+  )
+  assert code == 0, stderr
+  assert "axis 'heads' of length 2 does not divide over 4" in stdout
+
+
 def test_the_whole_way_from_text_to_a_report(
   leviathan, refused, tiny, tmp_path
 ):
