@@ -38,6 +38,7 @@ FREE = (
 # Keys that configs did not have at first, with what those runs did.
 ADDED: dict[str, Any] = {
   'model.token_order': '',
+  'checkpoint.keep_best': 0,
 }
 
 
