@@ -1,14 +1,33 @@
 """Checkpoints: Orbax behind one small door.
 
 `checkpoints/<step>/` holds the items `params` and `opt_state` apart, so that
-evaluation never reads the optimizer, and the run's manifest as metadata.
+evaluation never reads the optimizer, and as metadata the run's manifest and
+what `_Origin` says. When a save has ended, `files.json` in there lists its
+files with their sizes, so that a folder copied in part is told from a whole
+one. A folder without a listing is from an older version, or the save was
+killed in its last moment: Orbax renames a folder into place once it is
+complete, so it is taken as whole.
+
+Which folders are restored, kept and deleted is decided here: Orbax's own
+`training.Checkpointer` takes every folder with a number for a step of its own,
+declines a save below the highest, and counts all in what it keeps.
 """
 
+from collections.abc import Callable
+from concurrent import futures
 import dataclasses
+import itertools
+import json
+import math
+import re
+import shutil
 from typing import Any
+import uuid
 
 from etils import epath
 import jax
+from jax.experimental import multihost_utils
+import numpy as np
 from orbax.checkpoint import v1 as ocp
 
 from leviathan import errors
@@ -16,6 +35,14 @@ from leviathan import state as state_lib
 
 READ_REMEDY = 'restore its folder or take another step'
 WRITE_REMEDY = 'free space or give another --workdir, and start again'
+FIT_REMEDY = 'give the config that it was saved with'
+
+LISTING = 'files.json'
+METADATA = '_CHECKPOINT_METADATA'  # Orbax's, with the manifest in it.
+ORIGIN = 'checkpoint'  # Field of _Origin, beside those of the manifest.
+STEP = re.compile(r'0|[1-9][0-9]*')
+# What a killed save or a killed deletion leaves behind.
+LEFTOVER = re.compile(r'[0-9]+\.(orbax-checkpoint-tmp.*|deleted)')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,36 +51,63 @@ class CheckpointConfig:
 
   interval: int  # steps
   keep: int  # latest checkpoints
+  keep_best: int  # checkpoints with the lowest loss, beside the latest
 
   def __post_init__(self):
-    for name, value in dataclasses.asdict(self).items():
-      if value < 1:
+    for name, least in {'interval': 1, 'keep': 1, 'keep_best': 0}.items():
+      value = getattr(self, name)
+      if value < least:
         raise errors.ConfigError(
-          f'config.checkpoint.{name}={value}; give 1 or more'
+          f'config.checkpoint.{name}={value}; give {least} or more'
         )
 
 
-class Checkpoints:
-  """The checkpoints of one run."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Origin:
+  """Where a checkpoint comes from; lies beside the manifest's fields."""
 
-  def __init__(self, directory: epath.Path, keep: int | None = None):
+  step: int
+  run: str  # Only a run's own checkpoints are ever deleted by it.
+  nats_per_token: float | None  # None: not known, or not finite.
+
+
+class _UnreadableError(errors.CheckpointError):
+  """A checkpoint seems whole, but its files are damaged."""
+
+
+class Checkpoints:
+  """The checkpoints of one run.
+
+  With several processes, all call `save`, `wait`, `close` and what restores;
+  only process 0 writes listings, renames and deletes.
+  """
+
+  def __init__(
+    self, directory: epath.Path, keep: int | None = None, keep_best: int = 0
+  ):
     """Opens `<run>/checkpoints`.
 
     Args:
       directory: absolute path.
       keep: how many of the latest to keep when saving; None only reads, and
         leaves alone what a run that is going on is just writing.
+      keep_best: how many of those with the lowest loss to keep besides. One
+        that is among the latest too counts as both.
     """
     self._directory = directory
+    self._keep, self._keep_best = keep, keep_best
     # Evaluation does without the optimizer, so a reader asks for less.
     self._items = ('params',) if keep is None else ('params', 'opt_state')
-    latest = ocp.training.preservation_policies.LatestN(keep)
-    self._orbax = ocp.training.Checkpointer(
-      directory,
-      preservation_policy=latest,  # pyright: ignore[reportArgumentType]
-      # What a killed save left behind would make the next one fail.
-      cleanup_tmp_directories=keep is not None,
-    )
+    # A run that goes on takes on the name in the checkpoint that it restores.
+    self._run = uuid.uuid4().hex
+    self._current: int | None = None  # Step saved or restored last.
+    self._refused: dict[int, str] = {}  # {step: why} of seemingly whole ones.
+    self._saving: tuple[int, futures.Future] | None = None
+    self._thread = futures.ThreadPoolExecutor(1)
+    if keep is not None and _first_process():
+      for path in _children(directory):
+        if LEFTOVER.fullmatch(path.name):
+          path.rmtree() if path.is_dir() else path.unlink()
 
   def latest(self) -> int | None:
     """The newest step that was saved whole, or None."""
@@ -62,96 +116,436 @@ class Checkpoints:
   def steps(self) -> list[int]:
     """All steps that can be restored, in order.
 
-    Orbax lists every folder whose name is a step. One that is empty, or was
-    copied in part, is passed over and left alone.
+    A folder that is empty, of something else, or was copied in part is passed
+    over and left alone.
     """
-    found = (c.step for c in self._orbax.checkpoints)
-    return sorted(step for step in found if self._is_whole(step))
+    return [s for s in self._folders() if self._fault(s) is None]
 
-  def _is_whole(self, step: int) -> bool:
-    items = (self._directory / str(step) / item for item in self._items)
-    return all((item / '_METADATA').exists() for item in items)
+  def passed_over(self, after: int = -1) -> list[str]:
+    """A line for each folder of a step above `after` that is not restored."""
+    return [
+      f'{self._directory / str(step)} is passed over: {fault}'
+      for step in self._folders()
+      if step > after and (fault := self._fault(step)) is not None
+    ]
 
-  def save(self, state: state_lib.State, manifest: dict[str, Any]) -> None:
+  def _folders(self) -> list[int]:
+    """All steps of which there is a folder, or a file."""
+    names = (path.name for path in _children(self._directory))
+    return sorted(int(name) for name in names if STEP.fullmatch(name))
+
+  def _fault(self, step: int) -> str | None:
+    """Why a step cannot be restored, or None if it is whole."""
+    if step in self._refused:
+      return self._refused[step]
+    folder = self._directory / str(step)
+    needed = (METADATA, *(f'{item}/_METADATA' for item in self._items))
+    for name in needed:
+      if _size(folder / name) is None:
+        return f'{name} is missing'
+    try:
+      origin = _read_origin(folder)
+      sizes = _read_listing(folder)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as e:
+      return f'its metadata are damaged: {type(e).__name__}: {e}'
+    if origin is not None and origin.step != step:
+      return f'it is a copy of step {origin.step}'
+    for name, size in sizes.items():
+      item, _, inside = name.partition('/')
+      if inside and item not in self._items:
+        continue
+      found = _size(folder / name)
+      if found is None:
+        return f'{name} is missing'
+      if found != size:
+        return f'{name} has {found} bytes and should have {size}'
+    return None
+
+  def save(
+    self,
+    state: state_lib.State,
+    manifest: dict[str, Any],
+    nats_per_token: float | None = None,
+  ) -> None:
     """Starts a save of `state`, first waiting for the one before it.
 
-    The state may be donated as soon as this returns.
+    The state may be donated as soon as this returns. When the save has ended,
+    older checkpoints of this run that need not be kept are deleted. A folder
+    that stands at this step already is renamed, not deleted.
+
+    Args:
+      state: at the step that names the checkpoint. Nothing happens if this is
+        the step that was saved or restored last.
+      manifest: what `manifest` gives back.
+      nats_per_token: loss by which the best are kept; None or not a number is
+        never among them.
 
     Raises:
-      CheckpointError: this save was declined, or the one before it failed.
+      CheckpointError: the disk has too little space, this save could not start
+        or the one before it failed.
     """
     step = int(state.step)
     self.wait()
-    if step in self.steps():
+    if step == self._current:
       return
-    with _explained(f'saving step {step} to {self._directory}', WRITE_REMEDY):
-      started = self._orbax.save_checkpointables_async(
-        step,
-        {'params': state.params, 'opt_state': state.opt_state},
-        force=True,
-        custom_metadata=manifest,
+    self.check_space(state)
+    loss = math.inf if nats_per_token is None else nats_per_token
+    origin = _Origin(
+      step=step,
+      run=self._run,
+      nats_per_token=loss if math.isfinite(loss) else None,
+    )
+    with self._explained_write(step), _directories_at_once():
+      self._set_aside(step)
+      response = ocp.save_checkpointables_async(
+        self._directory / str(step),
+        _items(state),
+        custom_metadata=manifest | {ORIGIN: dataclasses.asdict(origin)},
       )
-    if started is None:
-      raise errors.CheckpointError(
-        f'{self._directory}: saving step {step} was declined; the folders '
-        f'there are {sorted(c.step for c in self._orbax.checkpoints)}, remove '
-        'those after it'
-      )
+      self._saving = step, self._thread.submit(self._finish, step, response)
+
+  def _set_aside(self, step: int) -> None:
+    """Makes way for a save without deleting what may be the user's."""
+    folder = self._directory / str(step)
+    if not _first_process() or not folder.exists():
+      return
+    names = {path.name for path in _children(self._directory)}
+    asides = (f'{step}.aside-{i}' for i in itertools.count())
+    folder.rename(self._directory / next(a for a in asides if a not in names))
+
+  def _finish(self, step: int, response: Any) -> None:
+    """Runs in a thread, beside training."""
+    response.result()
+    if _first_process():
+      _write_listing(self._directory / str(step))
+      self._prune()
+
+  def _prune(self) -> None:
+    """Deletes this run's checkpoints that are neither late nor good."""
+    assert self._keep is not None  # Only a writer saves.
+    ours = {}
+    for step in self.steps():
+      origin = _read_origin(self._directory / str(step))
+      if origin is not None and origin.run == self._run:
+        ours[step] = origin.nats_per_token
+    kept = sorted(ours)[-self._keep :]
+    known = (step for step in ours if ours[step] is not None)
+    # Of equal ones the later.
+    kept += sorted(known, key=lambda s: (ours[s], -s))[: self._keep_best]
+    for step in ours.keys() - set(kept):
+      # Renamed first, so that a kill leaves no half of a checkpoint.
+      doomed = self._directory / f'{step}.deleted'
+      (self._directory / str(step)).rename(doomed)
+      doomed.rmtree()
+
+  def check(self) -> None:
+    """Asks after the save in flight, without waiting for it; for each step.
+
+    Raises:
+      CheckpointError: it failed. This is said once.
+    """
+    if self._saving is not None and self._saving[1].done():
+      self.wait()
 
   def wait(self) -> None:
     """Waits for the save in flight.
 
     Raises:
-      CheckpointError: it failed.
+      CheckpointError: it failed. This is said once.
     """
-    with _explained(f'saving to {self._directory}', WRITE_REMEDY):
-      self._orbax.wait()
+    if self._saving is None:
+      return
+    step, saved = self._saving
+    futures.wait([saved])
+    self._saving = None
+    with self._explained_write(step):
+      saved.result()
+    self._current = step
+
+  def check_space(self, state: state_lib.State) -> None:
+    """Refuses a state that the disk has no space for.
+
+    What a save deletes when it ends does not count: it is there until then.
+
+    Args:
+      state: abstract or not.
+
+    Raises:
+      CheckpointError: fewer bytes are free than the state's arrays have.
+    """
+    if '://' in str(self._directory):
+      return  # A bucket has no end.
+    needed = sum(
+      math.prod(x.shape) * np.dtype(x.dtype).itemsize
+      for x in jax.tree.leaves(_items(state))
+    )
+    path = self._directory
+    while not path.exists():
+      path = path.parent
+    free = shutil.disk_usage(path).free
+    if free < needed:
+      raise errors.CheckpointError(
+        f'{self._directory}: a checkpoint needs {_readable(needed)} and '
+        f'{_readable(free)} are free, {WRITE_REMEDY} ({self._last_good()})'
+      )
+
+  def _last_good(self) -> str:
+    latest = self.latest()
+    if latest is None:
+      return 'no checkpoint is there yet'
+    return f'the last good checkpoint is of step {latest}'
+
+  def _explained_write(self, step: int) -> '_explained':
+    return _explained(
+      f'saving step {step} to {self._directory}',
+      lambda: f'{WRITE_REMEDY} ({self._last_good()})',
+    )
 
   def manifest(self, step: int) -> dict[str, Any]:
     """The manifest saved with a step."""
     self._check_there(step)
-    with _explained(f'reading step {step} of {self._directory}', READ_REMEDY):
-      metadata = self._orbax.checkpointables_metadata(step).custom_metadata
-    return dict(metadata)  # type: ignore[arg-type]
+    found = _read_metadata(self._directory / str(step))
+    return {name: value for name, value in found.items() if name != ORIGIN}
 
-  def restore(self, step: int, abstract: state_lib.State) -> state_lib.State:
+  def restore(
+    self, step: int, abstract: state_lib.State, cast: bool = False
+  ) -> state_lib.State:
     """The whole state, laid out as `abstract` says, on whatever mesh that is.
 
+    Args:
+      step: one of `steps()`.
+      abstract: shapes, types and shardings.
+      cast: whether arrays of another type are converted; else refused.
+
     Raises:
-      CheckpointError: there is no such step, or it does not fit `abstract`.
+      CheckpointError: there is no such step, it does not fit `abstract`, or it
+        cannot be read.
     """
-    items = self._load(
-      step, {'params': abstract.params, 'opt_state': abstract.opt_state}
-    )
+    items = self._load(step, _items(abstract), cast)
     count = jax.device_put(jax.numpy.int32(step), abstract.step.sharding)
+    self._current = step
+    origin = _read_origin(self._directory / str(step))
+    if origin is not None:
+      self._run = origin.run
     return state_lib.State(step=count, **items)
 
-  def restore_params(self, step: int, abstract_params: Any) -> Any:
+  def restore_latest(
+    self,
+    abstract: state_lib.State,
+    check: Callable[[int], None] = lambda step: None,
+    cast: bool = False,
+  ) -> tuple[int | None, state_lib.State | None, list[str]]:
+    """Restores the newest step that can be, going back past those that cannot.
+
+    Folders that are not whole, are damaged, or that `check` refuses are left
+    alone. One that is whole and does not fit `abstract` is an error: the
+    config is wrong, and an older step would not fit either.
+
+    Args:
+      abstract: as of `restore`.
+      check: step -> None; raises CheckpointError for one of another run.
+      cast: as of `restore`.
+
+    Returns:
+      (step, state, a line for each newer folder that was passed over); None
+      and None if no checkpoint is there.
+
+    Raises:
+      CheckpointError: a step does not fit, or all that seem whole are refused
+        or damaged: to start anew would not be what was meant.
+    """
+    while True:
+      # Processes may see the directory a moment apart.
+      step = _of_first_process(max(self.steps(), default=-1))
+      notes = self.passed_over(after=step)
+      if step < 0:
+        if self._refused:
+          raise errors.CheckpointError(
+            f'no checkpoint can be restored; {"; ".join(notes)}'
+          )
+        return None, None, notes
+      state, refusal = None, None
+      try:
+        check(step)
+      except errors.CheckpointError as e:
+        refusal = str(e)
+      else:
+        try:
+          state = self.restore(step, abstract, cast)
+        except _UnreadableError as e:
+          refusal = str(e)
+      if _in_all_processes(refusal is None):
+        return step, state, notes
+      self._current = None
+      self._refused[step] = refusal or 'another process cannot read it'
+
+  def restore_params(
+    self, step: int, abstract_params: Any, cast: bool = False
+  ) -> Any:
     """The parameters alone; no byte of the optimizer's state is read."""
-    return self._load(step, {'params': abstract_params})['params']
+    return self._load(step, {'params': abstract_params}, cast)['params']
 
-  def _load(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
+  def _load(
+    self, step: int, abstract: dict[str, Any], cast: bool
+  ) -> dict[str, Any]:
+    self._check_fits(step, abstract, cast)
+    with _explained(f'restoring step {step} of {self._directory}'):
+      return ocp.load_checkpointables(self._directory / str(step), abstract)
+
+  def _check_fits(
+    self, step: int, abstract: dict[str, Any], cast: bool
+  ) -> None:
+    """Orbax would convert types without a word and list all of a tree."""
     self._check_there(step)
-    with _explained(f'restoring step {step} of {self._directory}', READ_REMEDY):
-      return self._orbax.load_checkpointables(step, abstract)
-
-  def _check_there(self, step: int) -> None:
-    if step not in self.steps():
+    with _explained(f'reading step {step} of {self._directory}'):
+      stored = ocp.checkpointables_metadata(
+        self._directory / str(step)
+      ).metadata
+    there, here = {}, {}
+    for item in abstract:
+      # Of damaged arrays there are none; loading them tells the cause.
+      if stored[item] is not None:
+        there |= _forms(item, stored[item], cast)
+        here |= _forms(item, abstract[item], cast)
+    changed = [p for p in here | there if here.get(p) != there.get(p)]
+    if changed:
+      first, others = changed[0], len(changed) - 1
+      more = f' ({others} others differ too)' if others else ''
       raise errors.CheckpointError(
-        f'{self._directory}: no checkpoint of step {step}; there are '
-        f'{self.steps() or "none"}'
+        f'{self._directory / str(step)}: {first} is '
+        f'{there.get(first, "missing")} there and '
+        f'{here.get(first, "missing")} here{more}, {FIT_REMEDY}'
       )
 
+  def _check_there(self, step: int) -> None:
+    fault = self._fault(step)
+    if fault is None:
+      return
+    if step in self._folders():
+      fault = f'it is not whole: {fault}'
+    else:
+      fault = 'it is not there'
+    raise errors.CheckpointError(
+      f'{self._directory}: no checkpoint of step {step}; there are '
+      f'{self.steps() or "none"} ({fault})'
+    )
+
   def close(self) -> None:
-    """Waits for the save in flight and lets go of the directory."""
+    """Waits for the save in flight.
+
+    Raises:
+      CheckpointError: it failed.
+    """
+    self._thread.shutdown()
     self.wait()
-    self._orbax.close()
+
+
+def _directories_at_once() -> ocp.Context:
+  """If one cannot be made, Orbax's threads would wait for it for minutes."""
+  return ocp.Context(
+    async_options=ocp.options.AsyncOptions(
+      create_directories_asynchronously=False
+    )
+  )
+
+
+def _items(state: state_lib.State) -> dict[str, Any]:
+  return {'params': state.params, 'opt_state': state.opt_state}
+
+
+def _forms(item: str, tree: Any, cast: bool) -> dict[str, str]:
+  """{'params/a/b': 'float32 (3, 4)', ...}; no types where they may change."""
+  leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+  forms = {}
+  for path, leaf in leaves:
+    name = jax.tree_util.keystr(path, simple=True, separator='/')
+    type_ = '' if cast else f'{np.dtype(leaf.dtype).name} '
+    forms[f'{item}/{name}'] = f'{type_}{tuple(leaf.shape)}'
+  return forms
+
+
+def _children(directory: epath.Path) -> list[epath.Path]:
+  return [*directory.iterdir()] if directory.is_dir() else []
+
+
+def _size(path: epath.Path) -> int | None:
+  """Bytes of a file, or None if there is none."""
+  try:
+    return path.stat().length
+  except (FileNotFoundError, NotADirectoryError):
+    return None
+
+
+def _read_metadata(folder: epath.Path) -> dict[str, Any]:
+  """The manifest and the origin; ValueError if they are damaged."""
+  return json.loads((folder / METADATA).read_text())['custom_metadata'] or {}
+
+
+def _read_origin(folder: epath.Path) -> _Origin | None:
+  """None if the checkpoint says nothing of it, as old ones do."""
+  found = _read_metadata(folder).get(ORIGIN)
+  return None if found is None else _Origin(**found)
+
+
+def _read_listing(folder: epath.Path) -> dict[str, int]:
+  """{file: bytes}; empty if there is no listing, ValueError if damaged."""
+  path = folder / LISTING
+  return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def _write_listing(folder: epath.Path) -> None:
+  """Lists the files of a finished save, whole or not at all."""
+  # Beside the folder, so that a kill leaves nothing in it.
+  scratch = folder.with_name(f'{folder.name}.orbax-checkpoint-tmp-{LISTING}')
+  scratch.write_text(json.dumps(_sizes(folder), indent=2) + '\n')
+  scratch.replace(folder / LISTING)
+
+
+def _sizes(folder: epath.Path, prefix: str = '') -> dict[str, int]:
+  """{'params/d/...': bytes, ...} of all files in a folder."""
+  sizes = {}
+  for path in sorted(folder.iterdir()):
+    if path.is_dir():
+      sizes |= _sizes(path, f'{prefix}{path.name}/')
+    else:
+      sizes[prefix + path.name] = path.stat().length
+  return sizes
+
+
+def _first_process() -> bool:
+  return jax.process_index() == 0
+
+
+def _of_first_process(value: int) -> int:
+  """Process 0's value, in all of them."""
+  if jax.process_count() == 1:
+    return value
+  return int(multihost_utils.broadcast_one_to_all(np.int32(value)))
+
+
+def _in_all_processes(value: bool) -> bool:
+  """Whether a value is true in all of them."""
+  if jax.process_count() == 1:
+    return value
+  return bool(multihost_utils.process_allgather(np.array(value)).all())
+
+
+def _readable(size: int) -> str:
+  """'20.0 MB'."""
+  for unit, scale in (('GB', 1e9), ('MB', 1e6), ('kB', 1e3)):
+    if size >= scale:
+      return f'{size / scale:.1f} {unit}'
+  return f'{size} bytes'
 
 
 class _explained:
-  """Turns what Orbax raises into one line, with the cause that it hides."""
+  """Turns what Orbax raises into one line, with the cause that it hides.
 
-  def __init__(self, doing: str, remedy: str):
+  Without a remedy it was reading that failed, and of what it read, not of this
+  machine, if the error is an _UnreadableError.
+  """
+
+  def __init__(self, doing: str, remedy: Callable[[], str] | None = None):
     self._doing, self._remedy = doing, remedy
 
   def __enter__(self):
@@ -163,6 +557,11 @@ class _explained:
     while error.__cause__ is not None:
       error = error.__cause__
     text = ' '.join(str(error).split())[:300]
-    raise errors.CheckpointError(
-      f'{self._doing} failed, {self._remedy}: {type(error).__name__}: {text}'
+    ours = 'RESOURCE_EXHAUSTED' in text or isinstance(
+      error, (MemoryError, PermissionError)
+    )
+    damaged = self._remedy is None and not ours
+    remedy = READ_REMEDY if self._remedy is None else self._remedy()
+    raise (_UnreadableError if damaged else errors.CheckpointError)(
+      f'{self._doing} failed, {remedy}: {type(error).__name__}: {text}'
     ) from error

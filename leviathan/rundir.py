@@ -58,6 +58,7 @@ ADDED: dict[str, Any] = {
   'optimizer.spike_deviations': math.inf,
   'optimizer.skip_limit': 0,
   'model.attention': 'xla',
+  'checkpoint.keep_best': 0,
 }
 
 

@@ -50,6 +50,16 @@ def test_step():
     assert loss[form]['seconds'] > 0 and loss[form]['chunks'] == chunks
 
 
+def test_checkpoint():
+  (row,) = rows('checkpoint.py', '--scale=smoke')
+  assert row['bits_equal']
+  assert (row['saved_on'], row['restored_on']) == (8, 4)
+  # Random numbers are hardly compressed.
+  assert 0.8 < row['files_gb'] / row['state_gb'] < 1.1
+  assert 0 < row['blocked_seconds'] <= row['committed_seconds']
+  assert row['restore_seconds'] > 0
+
+
 def test_lev_tpu():
   pytest.importorskip('libtpu', reason='only Linux on x86-64 has libtpu')
   found = rows('lev_tpu.py', '--topologies=v5e:2x2', '--tokens=512')
