@@ -27,6 +27,7 @@ LAYERS = {
   'embed': 2,
   'token_order': 2,
   'head': 2,
+  'flops': 3,
   'model': 3,
   'parameters': 3,
   'state': 4,
