@@ -38,6 +38,8 @@ FREE = (
 # Keys that configs did not have at first, with what those runs did.
 ADDED: dict[str, Any] = {
   'model.token_order': '',
+  'log.sinks': (),
+  'log.profile': (),
 }
 
 

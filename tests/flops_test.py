@@ -29,9 +29,9 @@ SIZES = {
   'mlp_width': 1024,
   'remat': 'none',
 }
-# XLA counts zeros too: with three knots there are none. Loops would be counted
-# once, and the plain form has none. Ranks are many, so that finding the basis is
-# little beside its sum.
+# XLA counts zeros too: with three knots there are none. A loop would be counted
+# once, and the plain form has none. Ranks are many: finding the basis is little
+# beside its sum.
 LEV = {
   'implementation': 'reference',
   'seed_width': 128,

@@ -24,6 +24,8 @@ LAYERS = {
   'losses': 1,
   'metrics': 1,
   'optimizer': 1,
+  'profile': 1,
+  'sinks': 1,
   'embed': 2,
   'token_order': 2,
   'head': 2,
