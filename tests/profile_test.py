@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from leviathan import errors
+from leviathan import experiment
 from leviathan import profile
 
 
@@ -80,3 +82,9 @@ def test_without_steps_it_does_nothing(calls):
   loop(profiled, 0, 2, calls)
   profiled.close()
   assert calls == [0, 1, 2]
+
+
+@pytest.mark.parametrize('steps', [(3,), (4, 3), (0, 3), (1, 2, 3)])
+def test_a_config_with_other_steps_is_refused(steps):
+  with pytest.raises(errors.ConfigError, match='config.log.profile=.*first'):
+    experiment.LogConfig(interval=1, sinks=(), profile=steps)

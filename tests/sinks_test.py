@@ -2,10 +2,12 @@
 
 import math
 import struct
+import time
 
 import pytest
 
 from leviathan import errors
+from leviathan import experiment
 from leviathan import sinks
 
 CONFIG = {'model': {'width': 32}}
@@ -117,6 +119,7 @@ def offline(monkeypatch):
 
 def test_wandb_drops_no_step_after_a_crash(offline, tmp_path):
   run('wandb', tmp_path, 1, 25)
+  time.sleep(1)  # W&B names its directories by the second.
   run('wandb', tmp_path, 21, 30)
   (id_1, axis_1, rows_1), (id_2, axis_2, rows_2) = wandb_runs(tmp_path)
   assert id_1 == id_2 and axis_1 == axis_2 == 'step'
@@ -155,6 +158,12 @@ def test_a_missing_package_names_its_extra(name, tmp_path, monkeypatch):
   assert f"pip install 'leviathan[{name}]'" in str(e.value)
   assert f'no_{module} is not installed' in str(e.value)
   assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('names', [('wnadb',), ('wandb', 'wandb')])
+def test_a_config_with_other_names_is_refused(names):
+  with pytest.raises(errors.ConfigError, match='choose of tensorboard, wandb'):
+    experiment.LogConfig(interval=1, sinks=names, profile=())
 
 
 def test_no_sink_needs_nothing(tmp_path):
