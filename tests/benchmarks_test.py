@@ -52,7 +52,9 @@ def test_lev_tpu():
 def test_peers():
   pytest.importorskip('torch', reason="it is in the extra 'hf'")
   pytest.importorskip('transformers', reason="it is in the extra 'hf'")
-  ours, peer = rows('peers.py', '--scale=smoke', '--seq_len=4', '--rounds=1')
+  ours, peer = rows(
+    'peers.py', '--scale=smoke', '--batch_size=8', '--seq_len=4', '--rounds=1'
+  )
   assert ours['parameters'] == peer['parameters'] > 0
   assert ours['peer'].startswith('jax') and ours['over_ours'] == 1
   assert peer['peer'].startswith('torch') and peer['over_ours'] > 0
