@@ -34,6 +34,8 @@ EXTRAS = {
     'pytest==9.2.0',
     'pytest-xdist==3.8.0',
     'ruff==0.17.6',
+    'tensorboardX==2.6.5',
+    'wandb==0.31.0',
     'zstandard==0.25.0',
   ],
   # libtpu 0.0.52 crashes on `as_text()` of a compiled program.
@@ -41,8 +43,10 @@ EXTRAS = {
   'cuda': ['jax[cuda13]==0.10.2'],
   # Its Slurm executor needs no more; its Ray executor needs `ray`.
   'datatrove': ['datatrove==0.10.1'],
-  'hf': [],
+  'hf': ['torch==2.13.0', 'transformers==5.24.0'],
   'eval': [],
+  'tensorboard': ['tensorboardX==2.6.5'],
+  'wandb': ['wandb==0.31.0'],
 }
 
 setuptools.setup(

@@ -161,6 +161,10 @@ def _paper(width, mlp_width, head_width, learning_rate, steps):
 
   config.log = log = ml_collections.ConfigDict()
   log.interval = 10  # steps between progress lines
+  # Copies of metrics.jsonl: 'tensorboard', in the run's directory; 'wandb'.
+  log.sinks = ()
+  # (first, last) step of a trace into the run's `profile/`; () is none.
+  log.profile = ()
   return config
 
 

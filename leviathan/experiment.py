@@ -24,6 +24,7 @@ from leviathan import optimizer as optimizer_lib
 from leviathan import parameters
 from leviathan import prng
 from leviathan import sharding
+from leviathan import sinks
 from leviathan import state as state_lib
 from leviathan import step as step_lib
 from leviathan.data import loader
@@ -113,12 +114,27 @@ class EvaluateConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogConfig:
-  """How often a progress line is printed."""
+  """What is seen of a run while it trains."""
 
-  interval: int  # steps
+  interval: int  # steps between progress lines
+  sinks: tuple[str, ...]  # of sinks.SINKS
+  profile: tuple[int, ...]  # first and last step of a trace, or ()
 
   def __post_init__(self):
     _check_interval('log', self.interval)
+    for name in self.sinks:
+      if name not in sinks.SINKS or self.sinks.count(name) > 1:
+        raise errors.ConfigError(
+          f'config.log.sinks={self.sinks}: {name!r} is unknown or stands '
+          f'twice; choose of {", ".join(sinks.SINKS)}'
+        )
+    if self.profile and not (
+      len(self.profile) == 2 and 1 <= self.profile[0] <= self.profile[1]
+    ):
+      raise errors.ConfigError(
+        f'config.log.profile={self.profile}; give (first, last) step from 1 '
+        'on, or ()'
+      )
 
 
 def _check_interval(section: str, interval: int) -> None:

@@ -1,6 +1,7 @@
 """Rows of metrics and lines of progress, one step behind what is dispatched."""
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import math
 import time
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 
 from leviathan import errors
 from leviathan import experiment
+from leviathan import flops
 from leviathan import metrics
 
 Say = Callable[[str], None]
@@ -27,12 +29,15 @@ class Reporter:
     *,
     start: int,
     sequences: int,
+    devices: Sequence[Any],
     write: Callable[[dict[str, Any]], None],
     say: Say,
   ):
     """For the steps after `start`, before which were so many sequences."""
     self._config, self._start, self._sequences = config, start, sequences
     self._write, self._say = write, say
+    self._devices = devices
+    self._flops = flops.per_token(config.model, config.data.seq_len)['total']
     self._last_saved = start  # 0: nothing was.
     self._pending: tuple[int, dict[str, Any]] | None = None
     self._clock = time.perf_counter()
@@ -88,13 +93,17 @@ class Reporter:
     rate = values.pop('batch_tokens') / seconds
     mean = metrics.from_mean(values.pop('nats_per_token'))
     speed = {'step_seconds': seconds, 'tokens_per_second': rate}
+    used = flops.mfu(rate, self._flops, self._devices)
+    if used is not None:
+      speed['mfu'] = used
     self._write(self._head(step, 'train') | mean | values | speed)
     last = self._config.train.steps
     if step % self._config.log.interval == 0 or step in (self._start + 1, last):
       left = self._busy / (step - self._start) * (last - step)
       self._say(
         f'step {step}/{last}: loss {mean["nats_per_token"]:.4f}, '
-        f'{rate:,.0f} tokens/s, {_minutes(left)} left'
+        f'{rate:,.0f} tokens/s, '
+        f'{"" if used is None else f"MFU {used:.1%}, "}{_minutes(left)} left'
       )
     if in_a_row:
       self._skipped(step, _wrong(mean | values), in_a_row)

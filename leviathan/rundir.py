@@ -59,6 +59,8 @@ ADDED: dict[str, Any] = {
   'optimizer.skip_limit': 0,
   'model.attention': 'xla',
   'checkpoint.keep_best': 0,
+  'log.sinks': (),
+  'log.profile': (),
 }
 
 

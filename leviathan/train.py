@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 import time
 from typing import Any
@@ -16,8 +17,10 @@ from leviathan import errors
 from leviathan import experiment
 from leviathan import metrics
 from leviathan import pod
+from leviathan import profile
 from leviathan import reporter
 from leviathan import rundir
+from leviathan import sinks
 from leviathan import state as state_lib
 from leviathan.data import mixture
 from leviathan.eval import perplexity
@@ -63,49 +66,47 @@ def train(
   pod.check_shared(run.path)
   _claim(parts, run, manifest, data, allow, say)
   checkpoints = checkpoint.Checkpoints(
-    run.checkpoint_dir, config.checkpoint.keep
+    run.checkpoint_dir, config.checkpoint.keep, config.checkpoint.keep_best
   )
-  start = checkpoints.latest() or 0
-  sequences = 0
-  if start:
-    rundir.check_step(run, checkpoints, start)
-    sequences = checkpoints.manifest(start)['sequences']
-    state = checkpoints.restore(start, parts.abstract_state)
-    say(f'resumed from step {start} of {run.checkpoint_dir}')
-    if start >= config.train.steps:
-      say(f'nothing is left to do up to step {config.train.steps}')
-  else:
-    state = parts.fresh_state()
+  checkpoints.check_space(parts.abstract_state)
+  state, start, sequences = _resume(parts, run, checkpoints, say)
   owed = pod.together(lambda: _evaluation_is_owed(config, run, start))
-  at(start, 'start')
   pod.first(lambda: run.not_finite_file.unlink(missing_ok=True))
-  write, close = _writer(run, start, owed)
-  try:
-    return loop(
-      state,
-      parts.train_step(),
-      parts.train_batches(data, sequences),
-      config=config,
-      mesh=parts.mesh,
-      evaluate=evaluate,
-      owed=owed,
-      save=lambda state, sequences: checkpoints.save(
-        state, manifest | {'sequences': sequences}
-      ),
-      report=reporter.Reporter(
-        config, start=start, sequences=sequences, write=write, say=say
-      ),
-      stop=stop,
-      at=at,
-    )
-  except errors.NotFiniteError as e:
-    failed = {'error': str(e)}
-    if pod.is_first():
-      rundir.write_json(run.not_finite_file, failed)
-    raise
-  finally:
-    close()
-    checkpoints.close()
+  at(start, 'start')
+  profiler = profile.Profile(config.log.profile, run.path / 'profile')
+  with _rows(config, run, start, owed) as write:
+    try:
+      return loop(
+        state,
+        parts.train_step(),
+        parts.train_batches(data, sequences),
+        config=config,
+        mesh=parts.mesh,
+        evaluate=evaluate,
+        owed=owed,
+        save=lambda state, sequences, loss: checkpoints.save(
+          state, manifest | {'sequences': sequences}, loss
+        ),
+        check=checkpoints.check,
+        report=reporter.Reporter(
+          config,
+          start=start,
+          sequences=sequences,
+          devices=parts.mesh.devices.flatten(),
+          write=write,
+          say=say,
+        ),
+        profiler=profiler,
+        stop=stop,
+        at=at,
+      )
+    except errors.NotFiniteError as e:
+      if pod.is_first():
+        rundir.write_json(run.not_finite_file, {'error': str(e)})
+      raise
+    finally:
+      profiler.close()
+      checkpoints.close()
 
 
 def _claim(
@@ -128,6 +129,27 @@ def _claim(
     [dataset.manifest.fingerprint for dataset in data.datasets]
   ):
     say('note: config.model.token_order was made from other data than these')
+
+
+def _resume(
+  parts: experiment.Experiment,
+  run: rundir.RunDir,
+  checkpoints: checkpoint.Checkpoints,
+  say: reporter.Say,
+) -> tuple[state_lib.State, int, int]:
+  """(state, its step, sequences before it): the newest whole one, or fresh."""
+  start, state, notes = checkpoints.restore_latest(
+    parts.abstract_state,
+    check=lambda step: rundir.check_step(run, checkpoints, step),
+  )
+  for note in notes:
+    say(f'note: {note}')
+  if start is None or state is None:
+    return parts.fresh_state(), 0, 0
+  say(f'resumed from step {start} of {run.checkpoint_dir}')
+  if start >= parts.config.train.steps:
+    say(f'nothing is left to do up to step {parts.config.train.steps}')
+  return state, start, checkpoints.manifest(start)['sequences']
 
 
 def evaluator(
@@ -194,14 +216,25 @@ def _is_due(section: Any, step: int, last: int) -> bool:
   return step % section.interval == 0 or step == last
 
 
-def _writer(
-  run: rundir.RunDir, start: int, owed: bool
-) -> tuple[Callable[[dict[str, Any]], None], Callable[[], None]]:
-  """(write, close) of the rows, which the first process writes for all."""
+@contextlib.contextmanager
+def _rows(
+  config: experiment.Config, run: rundir.RunDir, start: int, owed: bool
+) -> Iterator[Callable[[dict[str, Any]], None]]:
+  """What rows are written with; the first process writes for all."""
   if not pod.is_first():
-    return lambda row: None, lambda: None
+    yield lambda row: None
+    return
   writer = metrics.Writer(run.metrics_file, start, evaluated=not owed)
-  return writer.write, writer.close
+  resolved = dataclasses.asdict(config)
+  with contextlib.closing(writer):
+    copies = sinks.open_(config.log.sinks, run.path, resolved, start)
+
+    def write(row):
+      writer.write(row)
+      copies.write(row)
+
+    with contextlib.closing(copies):
+      yield write
 
 
 def loop(
@@ -213,8 +246,10 @@ def loop(
   mesh: jax.sharding.Mesh,
   evaluate: Evaluate,
   owed: bool,
-  save: Callable[[state_lib.State, int], None],
+  save: Callable[[state_lib.State, int, float | None], None],
+  check: Callable[[], None],
   report: reporter.Reporter,
+  profiler: profile.Profile,
   stop: Callable[[], bool],
   at: At,
 ) -> tuple[state_lib.State, bool]:
@@ -227,16 +262,16 @@ def loop(
   """
   start, last = int(state.step), config.train.steps
 
-  def evaluated(step: int) -> bool:
-    """False when told to stop in the middle of it."""
+  def evaluated(step: int) -> tuple[bool, float | None]:
+    """Whether it came to the end, and the loss of the first set, if any."""
     report.catch_up()
     results = evaluate(state.params, step)
-    if results is not None:
-      report.evaluation(step, results)
+    report.evaluation(step, results or {})
     report.resume_clock()
-    return results is not None
+    losses = [row['nats_per_token'] for row in (results or {}).values()]
+    return results is not None, losses[0] if losses else None
 
-  if owed and not evaluated(start):
+  if owed and not evaluated(start)[0]:
     return state, False
   for step in range(start + 1, last + 1):
     at(step, 'data')
@@ -244,21 +279,25 @@ def loop(
     rows = next(batches)
     read = time.perf_counter()
     at(step, 'step')
+    profiler.before(step)
     batch = score.to_mesh(rows, mesh)
     with jax.set_mesh(mesh):
       state, row = train_step(state, batch)
+    profiler.after(step, row)
     times = {
       'data_seconds': read - began,
       'dispatch_seconds': time.perf_counter() - read,
     }
     report.dispatched(step, row | times)
-    stopping = stop()
+    check()
+    stopping, loss = stop(), None
     if _is_due(config.evaluate, step, last) and not stopping:
-      stopping = not evaluated(step)
+      finished, loss = evaluated(step)
+      stopping = not finished
     if _is_due(config.checkpoint, step, last) or stopping:
       report.catch_up()
       at(step, 'save')
-      save(state, report.sequences(step))
+      save(state, report.sequences(step), loss)
       report.saved(step)
     if stopping:
       return state, False

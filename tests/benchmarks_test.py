@@ -67,3 +67,14 @@ def test_lev_tpu():
   assert list(forms) == ['auto', 'chunked', 'reference', 'table']
   plain = forms['reference']['temporary_gb']
   assert forms['auto']['temporary_gb'] < plain / 5
+
+
+def test_peers():
+  pytest.importorskip('torch', reason="it is in the extra 'hf'")
+  pytest.importorskip('transformers', reason="it is in the extra 'hf'")
+  ours, peer = rows(
+    'peers.py', '--scale=smoke', '--batch_size=8', '--seq_len=4', '--rounds=1'
+  )
+  assert ours['parameters'] == peer['parameters'] > 0
+  assert ours['peer'].startswith('jax') and ours['over_ours'] == 1
+  assert peer['peer'].startswith('torch') and peer['over_ours'] > 0

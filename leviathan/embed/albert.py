@@ -19,10 +19,19 @@ class AlbertConfig(matched.MatchedConfig):
     self, *, vocab_size: int, padded_vocab_size: int, width: int
   ) -> 'Albert':
     """See the base class."""
+    inner = self.inner(vocab_size, width)
+    return Albert(rows=padded_vocab_size, inner=inner, width=width)
+
+  def inner(self, vocab_size: int, width: int) -> int:
+    """E."""
     rows = vocab_size + width
     inner = max(1, round(self.budget(vocab_size, width) / rows))
     self.check(inner * rows, vocab_size, width)
-    return Albert(rows=padded_vocab_size, inner=inner, width=width)
+    return inner
+
+  def flops(self, vocab_size: int, width: int) -> int:
+    """See the base class."""
+    return 2 * self.inner(vocab_size, width) * width
 
 
 class Albert(api.Embedder):

@@ -34,6 +34,14 @@ class EmbedderConfig:
     """How many parameters it is matched to; None where it is to none."""
     del vocab_size, width
 
+  def flops(self, vocab_size: int, width: int) -> int:
+    """FLOPs of one token's forward pass, counted as in `leviathan.flops`.
+
+    Those of the token's own way: what tokens of a batch share is not deducted,
+    and lookups, sums of rows, norms and activations are not counted.
+    """
+    raise NotImplementedError
+
   def curves(self, params: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """One-dimensional functions that were learned, to be looked at.
 

@@ -26,6 +26,17 @@ class FactorizedMlpConfig(matched.MatchedConfig):
   ) -> 'FactorizedMlp':
     """See the base class; there are no rows to pad."""
     del padded_vocab_size
+    num_digits = self.matched_to.num_digits
+    return FactorizedMlp(
+      num_digits=num_digits,
+      base=digits.base(vocab_size, num_digits),
+      inner=self.matched_to.seed_width,
+      hidden=self.hidden(vocab_size, width),
+      width=width,
+    )
+
+  def hidden(self, vocab_size: int, width: int) -> int:
+    """M."""
     num_digits, inner = self.matched_to.num_digits, self.matched_to.seed_width
     base = digits.base(vocab_size, num_digits)
     budget = self.budget(vocab_size, width)
@@ -33,9 +44,12 @@ class FactorizedMlpConfig(matched.MatchedConfig):
     hidden = max(1, round((budget - codebooks_and_norm) / (inner + width)))
     count = codebooks_and_norm + hidden * (inner + width)
     self.check(count, vocab_size, width)
-    return FactorizedMlp(
-      num_digits=num_digits, base=base, inner=inner, hidden=hidden, width=width
-    )
+    return hidden
+
+  def flops(self, vocab_size: int, width: int) -> int:
+    """See the base class."""
+    inner = self.matched_to.seed_width
+    return 2 * self.hidden(vocab_size, width) * (inner + width)
 
 
 class FactorizedMlp(api.Embedder):

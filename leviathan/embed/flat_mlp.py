@@ -24,15 +24,25 @@ class FlatMlpConfig(matched.MatchedConfig):
     self, *, vocab_size: int, padded_vocab_size: int, width: int
   ) -> 'FlatMlp':
     """See the base class."""
+    inner, hidden = self.sizes(vocab_size, width)
+    return FlatMlp(
+      rows=padded_vocab_size, inner=inner, hidden=hidden, width=width
+    )
+
+  def sizes(self, vocab_size: int, width: int) -> tuple[int, int]:
+    """(E, M)."""
     budget = self.budget(vocab_size, width)
     inner = max(1, int(TABLE_SHARE * budget / vocab_size))
     table_and_norm = inner * (vocab_size + 1)
     hidden = max(1, round((budget - table_and_norm) / (inner + width)))
     count = table_and_norm + hidden * (inner + width)
     self.check(count, vocab_size, width)
-    return FlatMlp(
-      rows=padded_vocab_size, inner=inner, hidden=hidden, width=width
-    )
+    return inner, hidden
+
+  def flops(self, vocab_size: int, width: int) -> int:
+    """See the base class."""
+    inner, hidden = self.sizes(vocab_size, width)
+    return 2 * hidden * (inner + width)
 
 
 class FlatMlp(api.Embedder):

@@ -97,6 +97,15 @@ class LevConfig(api.EmbedderConfig):
     shapes = [s for s, _ in self.parameters(vocab_size, width).values()]
     return sum(map(math.prod, shapes))
 
+  def flops(self, vocab_size: int, width: int) -> int:
+    """See the base class; the plain equations, but for knots of weight 0."""
+    del vocab_size
+    S, C, R = self.heads, self.seed_width, self.rank
+    coordinates = 2 * S * C * C
+    phi = 2 * 3 * S * C * R  # At most three functions of the basis are not 0.
+    product = S * C * R
+    return coordinates + phi + product + 2 * S * R * width
+
   def curves(self, params: Params) -> tuple[np.ndarray, np.ndarray]:
     """See the base class: the splines of each head, C * R of them."""
     u_P = np.linspace(0, 1, 8 * self.knots + 1, dtype=np.float32)
