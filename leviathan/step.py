@@ -37,7 +37,7 @@ def loss(
 
 def update(
   optimizer: optax.GradientTransformation,
-  learning_rate: jax.Array,
+  learning_rate: jax.typing.ArrayLike,
   state: state_lib.State,
   grads: Any,
   good: jax.Array,
