@@ -37,7 +37,7 @@ def loss(
 
 def update(
   optimizer: optax.GradientTransformation,
-  learning_rate: jax.typing.ArrayLike,
+  learning_rate: jax.Array,
   state: state_lib.State,
   grads: Any,
   good: jax.Array,
@@ -77,7 +77,8 @@ def make(
     (mean, sums), grads = jax.value_and_grad(
       lambda params: loss(model, params, batch), has_aux=True
     )(state.params)
-    grad_norm, rate = optax.tree.norm(grads), schedule(state.step)
+    grad_norm = optax.tree.norm(grads)
+    rate = jnp.asarray(schedule(state.step))
     good, guard = guard_lib.judge(
       state.opt_state.guard, mean, grad_norm, spike_deviations
     )
