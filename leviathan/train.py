@@ -92,7 +92,7 @@ def train(
           config,
           start=start,
           sequences=sequences,
-          devices=parts.mesh.devices.flatten(),
+          devices=list(parts.mesh.devices.flat),
           write=write,
           say=say,
         ),

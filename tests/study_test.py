@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import pathlib
 import shutil
 
@@ -166,6 +167,20 @@ def test_a_run_that_diverged_is_not_done_again(tiny, tmp_path):
     errors.CheckpointError, match='lower study.learning_rates'
   ):
     next(stages)
+
+
+def test_a_rate_whose_held_out_loss_is_not_finite_is_not_the_best(
+  tiny, tmp_path, monkeypatch
+):
+  there = workspace(tiny, tmp_path)
+  losses = {1e-3: math.nan, 4e-3: 5.0}
+  monkeypatch.setattr(studies.Workspace, 'result', lambda self, run: run)
+  monkeypatch.setattr(studies, 'loss', lambda run: losses[run.learning_rate])
+  assert there.rates('tied') == {4e-3: 5.0}
+  assert {run.learning_rate for run in there.replicates('tied')} == {4e-3}
+  losses[4e-3] = math.nan
+  with pytest.raises(errors.CheckpointError, match='were not finite'):
+    there.rates('tied')
 
 
 @pytest.mark.parametrize(

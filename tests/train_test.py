@@ -393,9 +393,8 @@ def poison(monkeypatch):
 
     def batches(self, data, start):
       size = self.config.data.batch_size
-      for step, batch in enumerate(
-        honest(self, data, start), start // size + 1
-      ):
+      found = honest(self, data, start)
+      for step, batch in enumerate(found, start // size + 1):
         if step in steps:
           weights_BL = np.array(batch.weights_BL)
           weights_BL[3, 5] = np.nan
@@ -490,7 +489,8 @@ def test_an_evaluation_that_is_not_finite_is_written_and_no_crash(
     'bits_per_byte': np.nan,
   }
   monkeypatch.setattr(perplexity, 'summary', lambda *a: honest(*a) | lost)
-  rows, _ = run_all(tiny.config(train__steps=1), tmp_path)
+  config = tiny.config(train__steps=1, optimizer__warmup_steps=0)
+  rows, _ = run_all(config, tmp_path)
   assert rows[-1]['split'] == 'validation/held_out'
   assert all(np.isnan(rows[-1][name]) for name in lost)
 
