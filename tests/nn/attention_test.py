@@ -354,7 +354,7 @@ def test_a_layer_and_its_gradient_compile_for_tpus(
 def test_on_tpus_splash_never_holds_the_scores():
   mesh = of_chips(1, 2, 2)
   x_BLHK = shape_on(
-    mesh, (64, 512, 16, 64), jnp.bfloat16, 'batch', None, 'heads', None
+    mesh, (64, 512, 16, 128), jnp.bfloat16, 'batch', None, 'heads', None
   )
 
   def temporary(implementation):
