@@ -223,6 +223,22 @@ def open_training(config: Config) -> mixture.Mixture:
   return mixture.Mixture(datasets, config.data.weights)
 
 
+def open_evaluation(
+  config: Config, tokenizer_sha256: str
+) -> dict[str, records.Dataset]:
+  """{name: dataset} of the config's evaluation sets.
+
+  Raises:
+    DataError: one cannot be read, does not fit the model, or was made with
+      another tokenizer than this.
+  """
+  datasets = {}
+  for name, directory in config.evaluate.directories().items():
+    datasets[name] = open_dataset(directory, config)
+    check_tokenizer(datasets[name], tokenizer_sha256)
+  return datasets
+
+
 def check_tokenizer(dataset: records.Dataset, sha256: str) -> None:
   """Raises DataError if a dataset was made with another tokenizer."""
   found = dataset.manifest.tokenizer.sha256

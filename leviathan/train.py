@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import time
 from typing import Any
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -23,6 +24,7 @@ from leviathan import rundir
 from leviathan import sinks
 from leviathan import state as state_lib
 from leviathan.data import mixture
+from leviathan.data import records
 from leviathan.eval import perplexity
 from leviathan.eval import score
 
@@ -56,15 +58,17 @@ def train(
     The last state, and whether it is that of the last step: not if stopped.
   """
   config = parts.config
-  data = pod.together(lambda: experiment.open_training(config))
-  manifest = pod.together(lambda: parts.manifest(data))
-  pod.check_alike(rundir.identity(dataclasses.asdict(config), manifest))
-  evaluate = pod.together(
-    lambda: evaluator(parts, data.tokenizer.sha256, stop, at)
-  )
-  parts.train_batches(data, 0)  # Refuses before anything is written.
+  plan = check(parts, run, allow)
+  evaluate = evaluator(parts, plan.evaluation_sets, stop, at)
   pod.check_shared(run.path)
-  _claim(parts, run, manifest, data, allow, say)
+  resolved = dataclasses.asdict(config)
+  pod.first(
+    lambda: rundir.claim(
+      run, resolved, plan.manifest, plan.data, parts.token_order
+    )
+  )
+  for note in plan.notes:
+    say(f'note: {note}')
   checkpoints = checkpoint.Checkpoints(
     run.checkpoint_dir, config.checkpoint.keep, config.checkpoint.keep_best
   )
@@ -79,13 +83,13 @@ def train(
       return loop(
         state,
         parts.train_step(),
-        parts.train_batches(data, sequences),
+        parts.train_batches(plan.data, sequences),
         config=config,
         mesh=parts.mesh,
         evaluate=evaluate,
         owed=owed,
         save=lambda state, sequences, loss: checkpoints.save(
-          state, manifest | {'sequences': sequences}, loss
+          state, plan.manifest | {'sequences': sequences}, loss
         ),
         check=checkpoints.check,
         report=reporter.Reporter(
@@ -109,26 +113,50 @@ def train(
       checkpoints.close()
 
 
-def _claim(
-  parts: experiment.Experiment,
-  run: rundir.RunDir,
-  manifest: dict[str, Any],
-  data: mixture.Mixture,
-  allow: Sequence[str],
-  say: reporter.Say,
-) -> None:
-  """Makes the directory this run's, and says what it does not mind."""
-  config = dataclasses.asdict(parts.config)
-  notes = pod.together(lambda: rundir.check(run, config, manifest, allow))
-  pod.first(
-    lambda: rundir.claim(run, config, manifest, data, parts.token_order)
-  )
-  for note in notes:
-    say(f'note: {note}')
-  if parts.token_order is not None and parts.token_order.is_of_others(
-    [dataset.manifest.fingerprint for dataset in data.datasets]
-  ):
-    say('note: config.model.token_order was made from other data than these')
+class Plan(NamedTuple):
+  """What a run would consist of, once nothing speaks against it.
+
+  Attributes:
+    data: to train on.
+    evaluation_sets: {name: dataset}.
+    manifest: what identifies the run.
+    notes: what the person who watches should know, a line each.
+  """
+
+  data: mixture.Mixture
+  evaluation_sets: dict[str, records.Dataset]
+  manifest: dict[str, Any]
+  notes: list[str]
+
+
+def check(
+  parts: experiment.Experiment, run: rundir.RunDir, allow: Sequence[str]
+) -> Plan:
+  """Everything that can be refused before anything is written or compiled.
+
+  Raises:
+    UserError: here or in another process, something does not fit; see `train`
+      for the arguments.
+  """
+  config = parts.config
+
+  def read():
+    data = experiment.open_training(config)
+    sets = experiment.open_evaluation(config, data.tokenizer.sha256)
+    parts.train_batches(data, 0)
+    for dataset in sets.values():
+      parts.eval_batches(dataset)
+    return data, sets, parts.manifest(data)
+
+  data, sets, manifest = pod.together(read)
+  resolved = dataclasses.asdict(config)
+  pod.check_alike(rundir.identity(resolved, manifest))
+  notes = pod.together(lambda: rundir.check(run, resolved, manifest, allow))
+  order = parts.token_order
+  fingerprints = [dataset.manifest.fingerprint for dataset in data.datasets]
+  if order is not None and order.is_of_others(fingerprints):
+    notes.append('config.model.token_order was made from other data than these')
+  return Plan(data, sets, manifest, notes)
 
 
 def _resume(
@@ -154,25 +182,13 @@ def _resume(
 
 def evaluator(
   parts: experiment.Experiment,
-  tokenizer_sha256: str,
+  datasets: dict[str, records.Dataset],
   stop: Callable[[], bool],
   at: At,
 ) -> Evaluate:
-  """Perplexity on each of the config's evaluation sets.
-
-  Raises:
-    DataError: one cannot be read or was made with another tokenizer.
-  """
-  config = parts.config
-  datasets = {
-    name: experiment.open_dataset(directory, config)
-    for name, directory in config.evaluate.directories().items()
-  }
-  for dataset in datasets.values():
-    experiment.check_tokenizer(dataset, tokenizer_sha256)
-    parts.eval_batches(dataset)  # Refuses before training starts.
+  """Perplexity on each of the evaluation sets."""
   scorer = parts.scorer
-  one_class_V = np.zeros(config.model.vocab_size, np.int32)
+  one_class_V = np.zeros(parts.config.model.vocab_size, np.int32)
 
   def evaluate(params, step):
     stopped = False

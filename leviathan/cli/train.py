@@ -6,11 +6,13 @@ leviathan train --config=configs/lev.py:smoke --workdir=runs/lev
 from absl import flags
 import jax
 
+from leviathan import checkpoint
 from leviathan import errors
 from leviathan import experiment
 from leviathan import parameters
 from leviathan import pod
 from leviathan import rundir
+from leviathan import sharding
 from leviathan import train
 from leviathan import watchdog
 from leviathan.cli import config_flag
@@ -25,6 +27,12 @@ ALLOW = flags.DEFINE_list(
   [],
   'Fields in which the run may differ from what it was before, as '
   'config.optimizer.learning_rate; a refusal names them.',
+)
+DRY_RUN = flags.DEFINE_bool(
+  'dry_run',
+  False,
+  'Check config, data, mesh, disk and --workdir, show what lies where, and '
+  'stop.',
 )
 
 
@@ -44,6 +52,9 @@ def main(argv) -> None:
     parts = experiment.make(config)
     if pod.is_first():
       _say(_summary(parts))
+    if DRY_RUN.value:
+      _dry_run(parts, run)
+      return
     _, finished = train.train(
       parts,
       run,
@@ -58,6 +69,22 @@ def main(argv) -> None:
     raise stop.reason(f'{run.path} is saved')
   if pod.is_first():
     _say(f'done: {run.path}')
+
+
+def _dry_run(parts: experiment.Experiment, run: rundir.RunDir) -> None:
+  """Prints where the whole state would lie, and what there is to know."""
+  plan = train.check(parts, run, ALLOW.value)
+  checkpoint.Checkpoints(run.checkpoint_dir).check_space(parts.abstract_state)
+  if not pod.is_first():
+    return
+  for line in sharding.table(parts.abstract_state).lines():
+    _say(line)
+  for note in plan.notes:
+    _say(f'note: {note}')
+  _say(
+    f'dry run: {parts.config.train.steps} steps on {plan.data.sequences:,} '
+    f'sequences would be trained in {run.path}; nothing was written'
+  )
 
 
 def _say(line: str) -> None:
@@ -94,6 +121,7 @@ def _summary(parts: experiment.Experiment) -> str:
     parameters.shapes(parts.abstract_state.params),
     parts.config.model.vocab_size,
   )
+  whole, part = sharding.table(parts.abstract_state).totals()['total']
   device = parts.mesh.devices.flat[0]
   processes = jax.process_count()
   return (
@@ -101,5 +129,6 @@ def _summary(parts: experiment.Experiment) -> str:
     f'{counts["input"]:,}, backbone {counts["backbone"]:,}, head '
     f'{counts["head"]:,}) on {parts.mesh.size} x {device.platform} '
     f'({device.device_kind}) of {processes} process'
-    f'{"es" if processes > 1 else ""}, mesh {dict(parts.mesh.shape)}'
+    f'{"es" if processes > 1 else ""}, mesh {dict(parts.mesh.shape)}; state '
+    f'{whole / 1e9:.2f} GB, {part / 1e9:.2f} GB a device'
   )
