@@ -1,5 +1,6 @@
 """A checkpoint's parameters, by the run's own config and without optimizer."""
 
+from collections.abc import Sequence
 import dataclasses
 import functools
 from typing import Any
@@ -28,8 +29,15 @@ class Restored:
   step: int
 
 
-def restore(run: rundir.RunDir, step: int | None) -> Restored:
+def restore(
+  run: rundir.RunDir, step: int | None, allow: Sequence[str] = ()
+) -> Restored:
   """Restores a step: the one asked for, the workdir's, or the latest.
+
+  Args:
+    run: the run.
+    step: which one.
+    allow: fields in which the checkpoint may differ from the run's manifest.
 
   Raises:
     CheckpointError: no run or no such checkpoint is there.
@@ -57,7 +65,7 @@ def restore(run: rundir.RunDir, step: int | None) -> Restored:
       evaluate=dataclasses.replace(config.evaluate, batch_size=batch_size),
     )
   )
-  rundir.check_step(run, checkpoints, step)
+  rundir.check_step(run, checkpoints, step, allow)
   abstract = parts.abstract_state.params
   params = checkpoints.restore_params(step, abstract)
   checkpoints.close()

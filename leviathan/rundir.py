@@ -138,8 +138,18 @@ class RunDir:
     )
 
   def unigram_counts(self) -> np.ndarray:
-    """int64 counts_V of the training data."""
-    return np.load(self.tokenizer_dir / records.COUNTS_FILE)
+    """int64 counts_V of the training data.
+
+    Raises:
+      CheckpointError: they cannot be read.
+    """
+    path = self.tokenizer_dir / records.COUNTS_FILE
+    try:
+      return np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as e:
+      raise errors.CheckpointError(
+        f'{path} is not an array of counts ({e}); restore the file'
+      ) from e
 
   def checkpoints(self) -> checkpoint.Checkpoints:
     """The run's checkpoints, to read.
@@ -235,8 +245,8 @@ def check(
     return []
   theirs = identity(run.config(), run.manifest())
   found = config_lib.differences(theirs, ours)
-  if any(not field.startswith((*FREE, *allow)) for field in found):
-    raise errors.CheckpointError(_foreign(run, found, (*FREE, *allow)))
+  if changed := _strictly(found, allow):
+    raise errors.CheckpointError(_foreign(run, changed))
   return [f'{field}: {old!r} -> {new!r}' for field, (old, new) in found.items()]
 
 
@@ -281,19 +291,31 @@ def claim(
 
 
 def check_step(
-  run: RunDir, checkpoints: checkpoint.Checkpoints, step: int
+  run: RunDir,
+  checkpoints: checkpoint.Checkpoints,
+  step: int,
+  allow: Sequence[str] = (),
 ) -> None:
-  """Raises CheckpointError if a checkpoint is not of this run."""
+  """Raises CheckpointError if a checkpoint is not of this run.
+
+  Args:
+    run: the run.
+    checkpoints: its checkpoints.
+    step: which of them.
+    allow: fields of the manifest that may differ.
+  """
   manifest = run.manifest()
   changed = [change['field'] for change in manifest.get('changes', [])]
   theirs = identity({}, checkpoints.manifest(step))
-  found = config_lib.differences(theirs, identity({}, manifest))
-  for field, (old, new) in found.items():
-    if not field.startswith((*FREE, *changed)):
-      raise errors.CheckpointError(
-        f'{run.checkpoint_dir / str(step)} is of another run ({field}: '
-        f'{old!r} there, {new!r} in run.json); restore the folder or remove it'
-      )
+  found = _strictly(
+    config_lib.differences(theirs, identity({}, manifest)), (*changed, *allow)
+  )
+  if found:
+    raise errors.CheckpointError(
+      f'{run.checkpoint_dir / str(step)} is of another run ('
+      f'{_said(found, "in run.json")}); restore the folder or remove it, or '
+      f'add --allow={",".join(found)} if it is known to be right'
+    )
 
 
 def identity(
@@ -305,29 +327,40 @@ def identity(
   return json.loads(json.dumps(flat))
 
 
-def _foreign(
-  run: RunDir, found: dict[str, tuple[Any, Any]], allowed: tuple[str, ...]
-) -> str:
+def _strictly(
+  found: dict[str, tuple[Any, Any]], allow: Sequence[str]
+) -> dict[str, tuple[Any, Any]]:
+  """Of the fields that differ, those that must not."""
+  return {k: v for k, v in found.items() if not k.startswith((*FREE, *allow))}
+
+
+def _said(changed: dict[str, tuple[Any, Any]], here: str) -> str:
+  """'config.train.seed: 0 there, 1 here; ...'."""
+  return '; '.join(
+    f'{field}: {old!r} there, {new!r} {here}'
+    for field, (old, new) in changed.items()
+  )
+
+
+def _foreign(run: RunDir, changed: dict[str, tuple[Any, Any]]) -> str:
   """One line that names every field in which two runs must not differ."""
-  changed = {k: v for k, v in found.items() if not k.startswith(allowed)}
   # A changed size changes many parameters' shapes; the config says it once.
   brief = {
     k: v for k, v in changed.items() if not k.startswith('manifest.parameters')
   }
-  said = '; '.join(
-    f'{field}: {old!r} there, {new!r} here'
-    for field, (old, new) in (brief or changed).items()
-  )
   remedy = 'give another --workdir or the same config'
   if 'config.optimizer.horizon' in changed:
     horizon = changed['config.optimizer.horizon'][0]
     remedy += (
       f'; to train on after the decay, add --config.optimizer.{horizon=}'
     )
-  if any(c.startswith('manifest.format_version') for c in changed):
+  if 'manifest.format_version' in changed:
     remedy += (
       '; checkpoints of another version are still evaluated, not trained on'
     )
-  if len(brief) == len(changed):
+  elif len(brief) == len(changed):
     remedy += f'; if the change is meant, add --allow={",".join(changed)}'
-  return f'{run.path} belongs to another run ({said}); {remedy}'
+  return (
+    f'{run.path} belongs to another run ({_said(brief or changed, "here")}); '
+    f'{remedy}'
+  )

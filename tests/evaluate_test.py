@@ -93,8 +93,9 @@ def test_a_checkpoint_of_another_run_is_refused(run):
   changed = run.manifest() | {'arm': 'tied'}
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(rundir.RunDir, 'manifest', lambda self: changed)
-    with pytest.raises(errors.CheckpointError, match='manifest.arm'):
+    with pytest.raises(errors.CheckpointError, match='--allow=manifest.arm '):
       restore.restore(other, None)
+    restore.restore(other, None, ['manifest.arm'])
 
 
 def test_any_number_of_devices_scores_alike(loaded, run, tiny):

@@ -33,9 +33,7 @@ def main(argv) -> None:
         f'--tasks: {name!r} is not a task'
         f'{config_lib.nearest(name, evaluate.TASKS)}'
       )
-  loaded = restore.with_table(
-    restore.restore(rundir.open_(run_flags.WORKDIR.value), run_flags.STEP.value)
-  )
+  loaded = restore.with_table(run_flags.restored())
   directories = loaded.parts.config.evaluate.directories()
   if DATA.value:
     directories = {epath.Path(DATA.value).name: DATA.value}

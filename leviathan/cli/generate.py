@@ -11,7 +11,6 @@ import numpy as np
 from leviathan import errors
 from leviathan import prng
 from leviathan import restore
-from leviathan import rundir
 from leviathan import sampling
 from leviathan.cli import run_flags
 
@@ -35,9 +34,7 @@ SEED = flags.DEFINE_integer('seed', 0, 'Of the sampling.')
 def main(argv) -> None:
   """Runs the command."""
   del argv
-  loaded = restore.with_table(
-    restore.restore(rundir.open_(run_flags.WORKDIR.value), run_flags.STEP.value)
-  )
+  loaded = restore.with_table(run_flags.restored())
   tokenizer = loaded.run.tokenizer()
   # Documents follow an end-of-sequence token in training, so a prompt does.
   prompt = [tokenizer.eos_id, *tokenizer.encode(PROMPT.value)]

@@ -77,7 +77,7 @@ def _dry_run(parts: experiment.Experiment, run: rundir.RunDir) -> None:
   checkpoint.Checkpoints(run.checkpoint_dir).check_space(parts.abstract_state)
   if not pod.is_first():
     return
-  for line in sharding.table(parts.abstract_state).lines():
+  for line in sharding.table(parts.abstract_state.params).lines():
     _say(line)
   for note in plan.notes:
     _say(f'note: {note}')
