@@ -107,7 +107,7 @@ class Checkpoints:
     if keep is not None and _first_process():
       for path in _children(directory):
         if LEFTOVER.fullmatch(path.name):
-          path.rmtree() if path.is_dir() else path.unlink()
+          path.rmtree()
 
   def latest(self) -> int | None:
     """The newest step that was saved whole, or None."""

@@ -56,10 +56,6 @@ def state(parts):
   return moved.replace(step=jax.numpy.int32(7))
 
 
-def at(state, step):
-  return state.replace(step=jax.numpy.int32(step))
-
-
 def save(directory, state, keep=1):
   checkpoints = checkpoint.Checkpoints(directory, keep)
   checkpoints.save(state, MANIFEST)
@@ -402,11 +398,12 @@ def test_what_a_killed_process_left_does_not_stand_in_the_way(
 ):
   """Whether it is there when the directory is opened or comes later."""
   lefts = ['30.orbax-checkpoint-tmp', '30.orbax-checkpoint-tmp-0']
-  lefts += ['20.deleted', '9.orbax-checkpoint-tmp-files.json']
+  lefts += ['20.deleted']
   if moment == 'after':
     checkpoints = checkpoint.Checkpoints(directory, keep=1)
   for left in lefts:
     (directory / left / 'params').mkdir(parents=True)
+  (directory / '9.orbax-checkpoint-tmp-files.json').write_text('{')
   if moment == 'before':
     checkpoints = checkpoint.Checkpoints(directory, keep=1)
     assert names(directory) == set()
@@ -522,10 +519,13 @@ def test_a_save_that_cannot_start_is_an_error(directory):
 def test_asking_after_a_save_does_not_wait_for_it(directory, monkeypatch):
   checkpoints = checkpoint.Checkpoints(directory, keep=1)
   go_on = threading.Event()
-  prune = checkpoints._prune
-  monkeypatch.setattr(checkpoints, '_prune', lambda: go_on.wait() and prune())
+  ended = []
+  monkeypatch.setattr(
+    checkpoints, '_prune', lambda: ended.append(go_on.wait(timeout=20))
+  )
   checkpoints.save(small(9), MANIFEST)
   checkpoints.check()
+  assert not ended
   go_on.set()
   checkpoints.close()
   assert checkpoint.Checkpoints(directory).steps() == [9]
