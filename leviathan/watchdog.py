@@ -74,10 +74,13 @@ class Watchdog:
     self._closed.set()
     self._thread.join()
 
+  @property
+  def _tick(self) -> float:
+    return min(10.0, self.limit / 10)
+
   def _watch(self) -> None:
-    tick = min(10.0, self.limit / 10)
     warned_at = None
-    while not self._closed.wait(tick):
+    while not self._closed.wait(self._tick):
       if self._processes > 1:
         self._write()
       place, waited = self._place, time.monotonic() - self._since
@@ -95,6 +98,10 @@ class Watchdog:
       'run the same command again (or raise --config.train.stall_seconds)'
     )
     print(f'error: {error}', file=sys.stderr, flush=True)
+    if self._process == 0 and self._processes > 1:
+      # JAX aborts the others as soon as this one is gone; they may be a tick
+      # behind in saying why they end.
+      time.sleep(3 * self._tick)
     self._leave(error.exit_code)
 
   def explain(self) -> str:
