@@ -27,6 +27,9 @@ from leviathan import parameters
 
 # Its flags are this script's too.
 flags.FLAGS.set_default('batch_size', 1)
+# The peer computes nothing twice, and holds all logits at once.
+flags.FLAGS.set_default('remat', 'none')
+OURS = 'tied:1'
 
 
 class Peer:
@@ -84,8 +87,8 @@ class Peer:
 def main(argv) -> None:
   """Runs the rounds."""
   del argv
-  parts = step.make('tied')
-  ours, peer = step.Arm('tied'), Peer(parts.config)
+  parts = step.make(OURS)
+  ours, peer = step.Arm(OURS), Peer(parts.config)
   count = parameters.count(
     parameters.shapes(parts.abstract_state.params),
     parts.config.model.vocab_size,

@@ -44,6 +44,7 @@ DATASET = flags.DEFINE_string('dataset', None, 'Prepared, instead of Zipf.')
 PRECISION = flags.DEFINE_string(
   'precision', None, "By default the config's, but float32 on a CPU."
 )
+REMAT = flags.DEFINE_string('remat', None, "By default the config's.")
 ROUNDS = flags.DEFINE_integer('rounds', 5, 'Steps of each arm.')
 LOSS_CHUNKS = flags.DEFINE_integer('loss_chunks', 16, 'Of the loss alone.')
 
@@ -57,6 +58,8 @@ def make(arm: str) -> experiment.Experiment:
   config.data.update(batch_size=BATCH_SIZE.value, seq_len=SEQ_LEN.value)
   if PRECISION.value or jax.default_backend() == 'cpu':
     config.model.precision = PRECISION.value or 'float32'
+  if REMAT.value:
+    config.model.remat = REMAT.value
   if DATASET.value:
     config.data.train = DATASET.value
     manifest = records.open_dataset(DATASET.value).manifest

@@ -28,6 +28,8 @@ from leviathan.data import records
 from leviathan.eval import perplexity
 from leviathan.eval import score
 
+# The one field that says what type is stored; allowed, arrays are converted.
+MOMENT_TYPE = 'config.optimizer.moment_type'
 # (params, step) -> {name of the dataset: its metrics}, or None: told to stop.
 Evaluate = Callable[[Any, int], dict[str, dict[str, Any]] | None]
 # (step, phase): where this process is, see `watchdog`.
@@ -73,7 +75,8 @@ def train(
     run.checkpoint_dir, config.checkpoint.keep, config.checkpoint.keep_best
   )
   checkpoints.check_space(parts.abstract_state)
-  state, start, sequences = _resume(parts, run, checkpoints, say)
+  cast = MOMENT_TYPE in allow
+  state, start, sequences = _resume(parts, run, checkpoints, cast, say)
   owed = pod.together(lambda: _evaluation_is_owed(config, run, start))
   pod.first(lambda: run.not_finite_file.unlink(missing_ok=True))
   at(start, 'start')
@@ -163,12 +166,17 @@ def _resume(
   parts: experiment.Experiment,
   run: rundir.RunDir,
   checkpoints: checkpoint.Checkpoints,
+  cast: bool,
   say: reporter.Say,
 ) -> tuple[state_lib.State, int, int]:
-  """(state, its step, sequences before it): the newest whole one, or fresh."""
+  """(state, its step, sequences before it): the newest whole one, or fresh.
+
+  With `cast`, arrays of another type are converted instead of refused.
+  """
   start, state, notes = checkpoints.restore_latest(
     parts.abstract_state,
     check=lambda step: rundir.check_step(run, checkpoints, step),
+    cast=cast,
   )
   for note in notes:
     say(f'note: {note}')

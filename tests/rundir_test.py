@@ -112,6 +112,18 @@ def test_another_run_is_refused_field_by_field(claimed, changes, fields):
   assert (run.config_file.read_text(), run.manifest_file.read_text()) == before
 
 
+def test_another_arm_is_named_before_all_that_follows_from_it(claimed, tiny):
+  _, run = claimed
+  config = tiny.config('tied')
+  parts = experiment.make(config)
+  manifest = parts.manifest(experiment.open_training(config))
+  with pytest.raises(errors.CheckpointError) as caught:
+    rundir.check(run, dataclasses.asdict(config), manifest)
+  _, _, differences = str(caught.value).partition('(')
+  assert differences.startswith("config.arm: 'lev' there, 'tied' here")
+  assert 'manifest.parameters' not in differences
+
+
 def test_a_field_that_is_allowed_passes_and_is_written_down(claimed):
   claim, run = claimed
   rate = 'config.optimizer.learning_rate'

@@ -343,6 +343,20 @@ def test_a_mixture_with_documents_apart_trains_alike_on_any_mesh(
   assert crcs[0] == crcs[1]
 
 
+def test_a_type_that_would_change_is_refused_unless_allowed(tiny, tmp_path):
+  run_all(tiny.config(train__steps=3, optimizer__horizon=8), tmp_path)
+  half = tiny.config(optimizer__moment_type='bfloat16')
+  field = 'config.optimizer.moment_type'
+  with pytest.raises(errors.CheckpointError, match=f'--allow={field}$'):
+    run_all(half, tmp_path)
+  state, finished = start(half, tmp_path, allow=[field])
+  assert finished
+  moments = jax.tree.leaves(state.opt_state.optimizer)
+  assert {'bfloat16', 'float32'} <= {m.dtype.name for m in moments}
+  # From then on it is the run's own.
+  run_all(half, tmp_path)
+
+
 def test_a_finished_run_is_left_as_it_is(straight, tiny):
   rows, _, path = straight
   said = []
