@@ -442,11 +442,9 @@ class Checkpoints:
 
 def _directories_at_once() -> ocp.Context:
   """If one cannot be made, Orbax's threads would wait for it for minutes."""
-  return ocp.Context(
-    async_options=ocp.options.AsyncOptions(
-      create_directories_asynchronously=False
-    )
-  )
+  context = ocp.Context()
+  context.asynchronous.create_directories_asynchronously = False
+  return context
 
 
 def _items(state: state_lib.State) -> dict[str, Any]:
