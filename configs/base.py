@@ -151,7 +151,8 @@ def _paper(width, mlp_width, head_width, learning_rate, steps):
   config.checkpoint = checkpoint = ml_collections.ConfigDict()
   checkpoint.interval = 1000  # steps
   checkpoint.keep = 2  # latest checkpoints
-  # Besides, those with the lowest loss on the first evaluation set.
+  # Besides, those with the lowest loss on the first evaluation set; a step that
+  # was saved because the run was told to stop has none.
   checkpoint.keep_best = 0
 
   config.evaluate = evaluate = ml_collections.ConfigDict()

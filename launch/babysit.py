@@ -3,15 +3,14 @@ r"""Runs a command, and again whenever it was preempted (exit code 75).
   python launch/babysit.py -- leviathan train --config=... --workdir=...
 
 Told to stop itself (SIGTERM, Ctrl-C), it passes that on, waits until the run is
-saved, and leaves with the command's code. Any other end than 75 is final: a
-refusal, or a loss that is not finite, would only come again. --dry_run prints
-the command.
+saved, and leaves with the command's code. Any other end than 75 is final: it
+wants a person to look. --dry_run prints the command.
 """
 
 from collections.abc import Sequence
+import itertools
 import shlex
 import signal
-import subprocess
 import sys
 import time
 
@@ -34,40 +33,31 @@ def main(argv: Sequence[str]) -> None:
     print(shlex.join(command))
     return
   told: list[int] = []
+  early: list[int] = []  # Told while there was no process.
   process = None
 
   def pass_on(signum, frame):
     del frame
     told.append(signum)
-    if process is not None:
+    if process is None:
+      early.append(signum)
+    else:
       process.send_signal(signum)
 
   signal.signal(signal.SIGTERM, pass_on)
   signal.signal(signal.SIGINT, pass_on)
-  starts = 0
-  while not told:
-    process = start(command)
-    starts += 1
-    code = process.wait()
+  for starts in itertools.count(1):
+    process = main_lib.start(command)
+    for signum in early:
+      process.send_signal(signum)
+    code, process = process.wait(), None
     print(f'start {starts} ended with exit code {code}', flush=True)
-    if code != errors.PreemptedError.exit_code or told:
+    if code == errors.PreemptedError.exit_code:
+      until = time.monotonic() + _WAIT.value
+      while not told and time.monotonic() < until:
+        time.sleep(0.1)
+    if told or code != errors.PreemptedError.exit_code:
       sys.exit(code if code >= 0 else 128 - code)
-    time.sleep(_WAIT.value)
-
-
-def start(command: Sequence[str]) -> subprocess.Popen:
-  """The command's process, in a group of its own: Ctrl-C comes through us.
-
-  Raises:
-    ConfigError: there is no such program.
-  """
-  try:
-    return subprocess.Popen(command, start_new_session=True)
-  except OSError as e:
-    raise errors.ConfigError(
-      f'{command[0]!r} cannot be started ({e.strerror}); give a program after '
-      '`--`'
-    ) from e
 
 
 if __name__ == '__main__':

@@ -51,25 +51,28 @@ def main(argv: Sequence[str]) -> None:
       added = [f'{k}={shlex.quote(v)}' for k, v in environment(i).items()]
       print(' '.join([*added, shlex.join(command)]))
     return
-  processes = [
-    subprocess.Popen(
-      command,
-      env=os.environ | environment(i),
-      stdout=subprocess.PIPE,
-      stderr=subprocess.STDOUT,
-      text=True,
-      start_new_session=True,
-    )
-    for i, command in enumerate(commands)
-  ]
+  processes: list[subprocess.Popen] = []
+  told: list[int] = []
 
   def pass_on(signum, frame):
     del frame
+    told.append(signum)
     for process in processes:
       process.send_signal(signum)
 
   signal.signal(signal.SIGTERM, pass_on)
   signal.signal(signal.SIGINT, pass_on)
+  for i, command in enumerate(commands):
+    if not told:
+      processes.append(
+        main_lib.start(
+          command,
+          env=os.environ | environment(i),
+          stdout=subprocess.PIPE,
+          stderr=subprocess.STDOUT,
+          text=True,
+        )
+      )
   threads = [
     threading.Thread(target=_relay, args=(i, process.stdout))
     for i, process in enumerate(processes)
@@ -88,9 +91,8 @@ def environment(process: int) -> dict[str, str]:
   added = {}
   if _DEVICES.value is not None:
     added['JAX_PLATFORMS'] = 'cpu'
-    added['XLA_FLAGS'] = (
-      f'--xla_force_host_platform_device_count={_DEVICES.value}'
-    )
+    flag = f'--xla_force_host_platform_device_count={_DEVICES.value}'
+    added['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {flag}'.strip()
   if _GPUS.value:
     added['CUDA_VISIBLE_DEVICES'] = str(process)
   return added

@@ -26,11 +26,11 @@ import uuid
 
 from etils import epath
 import jax
-from jax.experimental import multihost_utils
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
 from leviathan import errors
+from leviathan import pod
 from leviathan import state as state_lib
 
 READ_REMEDY = 'restore its folder or take another step'
@@ -104,7 +104,7 @@ class Checkpoints:
     self._refused: dict[int, str] = {}  # {step: why} of seemingly whole ones.
     self._saving: tuple[int, futures.Future] | None = None
     self._thread = futures.ThreadPoolExecutor(1)
-    if keep is not None and _first_process():
+    if keep is not None and pod.is_first():
       for path in _children(directory):
         if LEFTOVER.fullmatch(path.name):
           path.rmtree()
@@ -207,7 +207,7 @@ class Checkpoints:
   def _set_aside(self, step: int) -> None:
     """Makes way for a save without deleting what may be the user's."""
     folder = self._directory / str(step)
-    if not _first_process() or not folder.exists():
+    if not pod.is_first() or not folder.exists():
       return
     names = {path.name for path in _children(self._directory)}
     asides = (f'{step}.aside-{i}' for i in itertools.count())
@@ -216,7 +216,7 @@ class Checkpoints:
   def _finish(self, step: int, response: Any) -> None:
     """Runs in a thread, beside training."""
     response.result()
-    if _first_process():
+    if pod.is_first():
       _write_listing(self._directory / str(step))
       self._prune()
 
@@ -235,8 +235,14 @@ class Checkpoints:
     for step in ours.keys() - set(kept):
       # Renamed first, so that a kill leaves no half of a checkpoint.
       doomed = self._directory / f'{step}.deleted'
-      (self._directory / str(step)).rename(doomed)
-      doomed.rmtree()
+      try:
+        (self._directory / str(step)).rename(doomed)
+        doomed.rmtree()
+      except OSError as e:
+        raise errors.CheckpointError(
+          f'{doomed} is not needed any more and cannot be deleted ({e}); '
+          'delete it, and start again'
+        ) from e
 
   def check(self) -> None:
     """Asks after the save in flight, without waiting for it; for each step.
@@ -356,7 +362,7 @@ class Checkpoints:
     """
     while True:
       # Processes may see the directory a moment apart.
-      step = _of_first_process(max(self.steps(), default=-1))
+      step = pod.of_first(max(self.steps(), default=-1))
       notes = self.passed_over(after=step)
       if step < 0:
         if self._refused:
@@ -369,12 +375,13 @@ class Checkpoints:
         check(step)
       except errors.CheckpointError as e:
         refusal = str(e)
-      else:
+      # Before arrays are read, which all processes do together.
+      if pod.all_agree(refusal is None):
         try:
           state = self.restore(step, abstract, cast)
         except _UnreadableError as e:
           refusal = str(e)
-      if _in_all_processes(refusal is None):
+      if pod.all_agree(refusal is None and state is not None):
         return step, state, notes
       self._current = None
       self._refused[step] = refusal or 'another process cannot read it'
@@ -510,24 +517,6 @@ def _sizes(folder: epath.Path, prefix: str = '') -> dict[str, int]:
   return sizes
 
 
-def _first_process() -> bool:
-  return jax.process_index() == 0
-
-
-def _of_first_process(value: int) -> int:
-  """Process 0's value, in all of them."""
-  if jax.process_count() == 1:
-    return value
-  return int(multihost_utils.broadcast_one_to_all(np.int32(value)))
-
-
-def _in_all_processes(value: bool) -> bool:
-  """Whether a value is true in all of them."""
-  if jax.process_count() == 1:
-    return value
-  return bool(multihost_utils.process_allgather(np.array(value)).all())
-
-
 def _readable(size: int) -> str:
   """'20.0 MB'."""
   for unit, scale in (('GB', 1e9), ('MB', 1e6), ('kB', 1e3)):
@@ -550,7 +539,7 @@ class _explained:
     return self
 
   def __exit__(self, kind, error, traceback):
-    if not isinstance(error, Exception):
+    if not isinstance(error, Exception) or isinstance(error, errors.UserError):
       return
     while error.__cause__ is not None:
       error = error.__cause__

@@ -169,6 +169,18 @@ class Config:
         f'config.train.loss_chunks={chunks} does not divide '
         f'config.data.seq_len={length}; give {near}'
       )
+    save, evaluate = self.checkpoint.interval, self.evaluate.interval
+    if self.checkpoint.keep_best and not self.evaluate.datasets:
+      raise errors.ConfigError(
+        f'config.checkpoint.keep_best={self.checkpoint.keep_best} keeps the '
+        'lowest loss on the first of config.evaluate.datasets; name one'
+      )
+    if self.checkpoint.keep_best and save % evaluate:
+      raise errors.ConfigError(
+        f'config.checkpoint.keep_best={self.checkpoint.keep_best} wants steps '
+        f'that are evaluated: config.checkpoint.interval={save} is not a '
+        f'multiple of config.evaluate.interval={evaluate}'
+      )
 
 
 def read_config(section: Any) -> Config:

@@ -6,6 +6,7 @@ number for what is not finite: it is null there, and nan when read back.
 """
 
 from collections.abc import Mapping
+import itertools
 import json
 import math
 from typing import Any
@@ -63,7 +64,9 @@ class Writer:
     if path.exists() and not resumed_step:
       # No checkpoint was found, so all steps run again. If it was only mislaid,
       # the rows are still there.
-      path.rename(path.with_name('metrics.before.jsonl'))
+      names = (f'metrics.before-{i}.jsonl' for i in itertools.count(1))
+      free = (p for p in map(path.with_name, names) if not p.exists())
+      path.rename(next(free))
     scratch = path.with_name(path.name + '.tmp')
     scratch.write_text(''.join(_line(row) for row in rows))
     scratch.replace(path)

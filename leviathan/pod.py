@@ -12,6 +12,8 @@ import os
 import pathlib
 import secrets
 import signal
+import sys
+import threading
 from typing import Any
 from typing import TypeVar
 
@@ -80,6 +82,11 @@ def start(config: PodConfig) -> None:
     known = dataclasses.asdict(config)
     known['coordinator_address'] = known.pop('coordinator')
     known['cluster_detection_method'] = 'deactivate'
+  # JAX aborts the process without a word that can be caught; a watchdog that
+  # knows who is missing speaks before this.
+  late = threading.Timer(START_SECONDS + 10, _leave_alone)
+  late.daemon = True
+  late.start()
   try:
     jax.distributed.initialize(
       **known, initialization_timeout=START_SECONDS + 20
@@ -90,6 +97,18 @@ def start(config: PodConfig) -> None:
       'MPI `auto` finds the processes, elsewhere give --coordinator=HOST:PORT '
       '--num_processes=N --process_id=I'
     ) from e
+  finally:
+    late.cancel()
+
+
+def _leave_alone() -> None:
+  """Ends a process that has met nobody."""
+  error = errors.StalledError(
+    f'not all processes came within {START_SECONDS} s; start the same command '
+    'on all hosts'
+  )
+  print(f'error: {error}', file=sys.stderr, flush=True)
+  os._exit(error.exit_code)
 
 
 def check_platform(wanted: str) -> None:
@@ -127,20 +146,42 @@ def gather(text: str) -> list[str]:
   ]
 
 
+def of_first(value: int) -> int:
+  """Process 0's value, in all of them: hosts see a disk a moment apart."""
+  if jax.process_count() == 1:
+    return value
+  return int(multihost_utils.broadcast_one_to_all(np.int32(value)))
+
+
+def all_agree(value: bool) -> bool:
+  """Whether a value is true in all of them."""
+  if jax.process_count() == 1:
+    return value
+  return bool(multihost_utils.process_allgather(np.array(value)).all())
+
+
 def together(work: Callable[[], T]) -> T:
   """work() in every process; what one cannot do, all refuse.
 
   Raises:
-    UserError: what it raised, here or in the first process where it failed.
+    UserError: what it raised, here or in the first process where it failed;
+      what the operating system refuses is a CheckpointError.
   """
-  if jax.process_count() == 1:
-    return work()
   result: Any = None
   failed = None
   try:
     result = work()
   except errors.UserError as e:
     failed = e
+  except OSError as e:
+    failed = errors.CheckpointError(
+      f'{e.filename}: {e.strerror or e}; look at the disk, or give another '
+      '--workdir'
+    )
+  if jax.process_count() == 1:
+    if failed:
+      raise failed
+    return result
   said = gather(f'{failed.exit_code} {failed}' if failed else '')
   if failed:
     raise failed

@@ -20,10 +20,10 @@ from leviathan.data import records
 from leviathan.data import tokenizer as tokenizer_lib
 from leviathan.token_order import files as token_orders
 
-# May differ when a run goes on: they do not change what it computes. Paths of
-# data and token order are among them, since hashes of their contents are
-# compared instead, and the batch size, since a checkpoint says how many
-# sequences came before it.
+# May differ when a run goes on: they are no part of what is learned from which
+# rows, though some of them change the last bits. Paths of data and token order
+# are among them, since hashes of their contents are compared instead, and the
+# batch size, since a checkpoint says how many sequences came before it.
 FREE = (
   'config.mesh.',
   'config.checkpoint.',
@@ -129,6 +129,10 @@ class RunDir:
       CheckpointError: there is no run here.
     """
     return read_json(self.manifest_file)
+
+  def changed_fields(self) -> list[str]:
+    """The fields that were allowed to change since the run was begun."""
+    return [c['field'] for c in self.manifest().get('changes', [])]
 
   def tokenizer(self) -> tokenizer_lib.Tokenizer:
     """The run's own copy of its tokenizer."""
@@ -304,11 +308,10 @@ def check_step(
     step: which of them.
     allow: fields of the manifest that may differ.
   """
-  manifest = run.manifest()
-  changed = [change['field'] for change in manifest.get('changes', [])]
   theirs = identity({}, checkpoints.manifest(step))
   found = _strictly(
-    config_lib.differences(theirs, identity({}, manifest)), (*changed, *allow)
+    config_lib.differences(theirs, identity({}, run.manifest())),
+    (*run.changed_fields(), *allow),
   )
   if found:
     raise errors.CheckpointError(

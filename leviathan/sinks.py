@@ -128,6 +128,12 @@ class Sinks:
       sink.close()
 
 
+def check(names: Sequence[str]) -> None:
+  """Raises ConfigError if a sink's package is not installed."""
+  for name in names:
+    _package(name)
+
+
 def open_(
   names: Sequence[str],
   directory: epath.PathLike,

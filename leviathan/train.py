@@ -28,7 +28,8 @@ from leviathan.data import records
 from leviathan.eval import perplexity
 from leviathan.eval import score
 
-# The one field that says what type is stored; allowed, arrays are converted.
+# The one field that says what type is stored; when it was allowed to change,
+# arrays are converted.
 MOMENT_TYPE = 'config.optimizer.moment_type'
 # (params, step) -> {name of the dataset: its metrics}, or None: told to stop.
 Evaluate = Callable[[Any, int], dict[str, dict[str, Any]] | None]
@@ -71,49 +72,43 @@ def train(
   )
   for note in plan.notes:
     say(f'note: {note}')
-  checkpoints = checkpoint.Checkpoints(
-    run.checkpoint_dir, config.checkpoint.keep, config.checkpoint.keep_best
-  )
-  checkpoints.check_space(parts.abstract_state)
-  cast = MOMENT_TYPE in allow
-  state, start, sequences = _resume(parts, run, checkpoints, cast, say)
-  owed = pod.together(lambda: _evaluation_is_owed(config, run, start))
-  pod.first(lambda: run.not_finite_file.unlink(missing_ok=True))
-  at(start, 'start')
-  profiler = profile.Profile(config.log.profile, run.path / 'profile')
-  with _rows(config, run, start, owed) as write:
-    try:
-      return loop(
-        state,
-        parts.train_step(),
-        parts.train_batches(plan.data, sequences),
-        config=config,
-        mesh=parts.mesh,
-        evaluate=evaluate,
-        owed=owed,
-        save=lambda state, sequences, loss: checkpoints.save(
-          state, plan.manifest | {'sequences': sequences}, loss
-        ),
-        check=checkpoints.check,
-        report=reporter.Reporter(
-          config,
-          start=start,
-          sequences=sequences,
-          devices=list(parts.mesh.devices.flat),
-          write=write,
-          say=say,
-        ),
-        profiler=profiler,
-        stop=stop,
-        at=at,
-      )
-    except errors.NotFiniteError as e:
-      if pod.is_first():
-        rundir.write_json(run.not_finite_file, {'error': str(e)})
-      raise
-    finally:
-      profiler.close()
-      checkpoints.close()
+  with contextlib.ExitStack() as opened:
+    checkpoints = checkpoint.Checkpoints(
+      run.checkpoint_dir, config.checkpoint.keep, config.checkpoint.keep_best
+    )
+    opened.callback(checkpoints.close)
+    state, start, sequences = _resume(parts, run, checkpoints, allow, say)
+    owed = pod.of_first(_evaluation_is_owed(config, run, start))
+    write = pod.together(
+      lambda: opened.enter_context(_rows(config, run, start, not owed))
+    )
+    profiler = profile.Profile(config.log.profile, run.path / 'profile')
+    opened.callback(profiler.close)
+    at(start, 'start')
+    return loop(
+      state,
+      parts.train_step(),
+      parts.train_batches(plan.data, sequences),
+      config=config,
+      mesh=parts.mesh,
+      evaluate=evaluate,
+      owed=bool(owed),
+      save=lambda state, sequences, loss: checkpoints.save(
+        state, plan.manifest | {'sequences': sequences}, loss
+      ),
+      check=checkpoints.check,
+      report=reporter.Reporter(
+        config,
+        start=start,
+        sequences=sequences,
+        devices=list(parts.mesh.devices.flat),
+        write=write,
+        say=say,
+      ),
+      profiler=profiler,
+      stop=stop,
+      at=at,
+    )
 
 
 class Plan(NamedTuple):
@@ -149,6 +144,10 @@ def check(
     parts.train_batches(data, 0)
     for dataset in sets.values():
       parts.eval_batches(dataset)
+    sinks.check(config.log.sinks)
+    # One that is not told what to keep only reads.
+    to_read = checkpoint.Checkpoints(run.checkpoint_dir)
+    to_read.check_space(parts.abstract_state)
     return data, sets, parts.manifest(data)
 
   data, sets, manifest = pod.together(read)
@@ -166,17 +165,14 @@ def _resume(
   parts: experiment.Experiment,
   run: rundir.RunDir,
   checkpoints: checkpoint.Checkpoints,
-  cast: bool,
+  allow: Sequence[str],
   say: reporter.Say,
 ) -> tuple[state_lib.State, int, int]:
-  """(state, its step, sequences before it): the newest whole one, or fresh.
-
-  With `cast`, arrays of another type are converted instead of refused.
-  """
+  """(state, its step, sequences before it): the newest whole one, or fresh."""
   start, state, notes = checkpoints.restore_latest(
     parts.abstract_state,
-    check=lambda step: rundir.check_step(run, checkpoints, step),
-    cast=cast,
+    check=lambda step: rundir.check_step(run, checkpoints, step, allow),
+    cast=MOMENT_TYPE in run.changed_fields(),
   )
   for note in notes:
     say(f'note: {note}')
@@ -242,23 +238,32 @@ def _is_due(section: Any, step: int, last: int) -> bool:
 
 @contextlib.contextmanager
 def _rows(
-  config: experiment.Config, run: rundir.RunDir, start: int, owed: bool
+  config: experiment.Config, run: rundir.RunDir, start: int, evaluated: bool
 ) -> Iterator[Callable[[dict[str, Any]], None]]:
   """What rows are written with; the first process writes for all."""
   if not pod.is_first():
     yield lambda row: None
     return
-  writer = metrics.Writer(run.metrics_file, start, evaluated=not owed)
+  run.not_finite_file.unlink(missing_ok=True)
   resolved = dataclasses.asdict(config)
-  with contextlib.closing(writer):
-    copies = sinks.open_(config.log.sinks, run.path, resolved, start)
+  with contextlib.ExitStack() as opened:
+    writer, copies = (
+      opened.enter_context(contextlib.closing(file))
+      for file in (
+        metrics.Writer(run.metrics_file, start, evaluated),
+        sinks.open_(config.log.sinks, run.path, resolved, start),
+      )
+    )
 
     def write(row):
       writer.write(row)
       copies.write(row)
 
-    with contextlib.closing(copies):
+    try:
       yield write
+    except errors.NotFiniteError as e:
+      rundir.write_json(run.not_finite_file, {'error': str(e)})
+      raise
 
 
 def loop(

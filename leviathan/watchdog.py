@@ -1,8 +1,9 @@
 """A thread that names the process which all others wait for, and ends the run.
 
-A collective has no time limit: when one host hangs, all of them stand still and
-say nothing. So each process writes where it is into a small file beside the
-run, which the others read when they have waited for too long.
+A collective has no time limit: when one host hangs or fails, all of them stand
+still and say nothing. So each process writes where it is into a small file
+beside the run, which the others read when they have waited for too long; one
+that fails says so in another, and all end with its error.
 """
 
 from collections.abc import Callable
@@ -18,9 +19,11 @@ from etils import epath
 
 from leviathan import errors
 
+CLOCK_SECONDS = 5.0  # By which the clocks of hosts may differ.
+TICK_SECONDS = 2.0
 # A process that is at an earlier one is what another waits for.
-CLOCK_SECONDS = 5.0
-PHASES = ('start', 'data', 'step', 'evaluation', 'save', 'end')
+PHASES = ('start', 'data', 'step', 'evaluation', 'save')
+FAILED = 'failed.json'
 
 
 class Watchdog:
@@ -76,13 +79,14 @@ class Watchdog:
 
   @property
   def _tick(self) -> float:
-    return min(10.0, self.limit / 10)
+    return min(TICK_SECONDS, self.limit / 10)
 
   def _watch(self) -> None:
     warned_at = None
     while not self._closed.wait(self._tick):
       if self._processes > 1:
         self._write()
+        self._follow()
       place, waited = self._place, time.monotonic() - self._since
       if waited > self.limit:
         self._end(waited)
@@ -97,12 +101,41 @@ class Watchdog:
       f'{self.explain()}; ended after {waited:.0f} s, look at that host, then '
       'run the same command again (or raise --config.train.stall_seconds)'
     )
+    self._end_with(error.exit_code, str(error))
+
+  def fail(self, code: int, error: str) -> None:
+    """This process has failed, alone or not: all end with its error.
+
+    Others may be waiting for it in a collective, as JAX would for them when
+    this one leaves in the usual way. With a single process nothing is done.
+
+    Args:
+      code: to leave with.
+      error: one line.
+    """
+    if self._processes == 1:
+      return
+    self._closed.set()
+    said = {'process': self._process, 'code': code, 'error': error}
+    self._put(self._directory / FAILED, said)
+    self._end_with(code, error)
+
+  def _follow(self) -> None:
+    """Ends this process if another one has failed."""
+    said = self._get(self._directory / FAILED)
+    # One of an earlier start may be only seconds old.
+    if said is not None and said['time'] > self._began:
+      self._end_with(
+        said['code'], f'process {said["process"]}: {said["error"]}'
+      )
+
+  def _end_with(self, code: int, error: str) -> None:
     print(f'error: {error}', file=sys.stderr, flush=True)
     if self._process == 0 and self._processes > 1:
       # JAX aborts the others as soon as this one is gone; they may be a tick
       # behind in saying why they end.
       time.sleep(3 * self._tick)
-    self._leave(error.exit_code)
+    self._leave(code)
 
   def explain(self) -> str:
     """'waiting for process 1 (data) at step 5', from the files of all."""
@@ -126,31 +159,30 @@ class Watchdog:
     """{process: (step, phase)} of those that wrote since this one began."""
     places = {self._process: self._place}
     for process in set(range(self._processes)) - {self._process}:
-      try:
-        said = json.loads(self._file(process).read_text())
-      except (OSError, ValueError):
-        continue
-      # One that is at work writes every tick; what is older than this process
-      # is of an earlier start. Clocks of hosts differ a little.
-      if said['time'] > self._began - CLOCK_SECONDS:
+      if (said := self._get(self._file(process))) is not None:
         places[process] = (said['step'], said['phase'])
     return dict(sorted(places.items()))
 
   def _write(self) -> None:
     step, phase = self._place
-    said: dict[str, Any] = {
-      'step': step,
-      'phase': phase,
-      'time': time.time(),
-      'pid': os.getpid(),
-    }
-    file = self._file(self._process)
-    scratch = file.with_name(f'{file.name}.tmp')
+    self._put(self._file(self._process), {'step': step, 'phase': phase})
+
+  def _put(self, file: epath.Path, said: dict[str, Any]) -> None:
+    scratch = file.with_name(f'{file.name}.{self._process}.tmp')
     try:
-      scratch.write_text(json.dumps(said))
+      scratch.write_text(json.dumps(said | {'time': time.time()}))
       scratch.replace(file)
     except OSError as e:  # A full disk must not end the run from here.
       self._say(f'note: {file} could not be written ({e})')
+
+  def _get(self, file: epath.Path) -> dict[str, Any] | None:
+    """What stands in a file, unless it is of an earlier start."""
+    try:
+      said = json.loads(file.read_text())
+    except (OSError, ValueError):
+      return None
+    # One that is at work writes every tick.
+    return said if said['time'] > self._began - CLOCK_SECONDS else None
 
   def _file(self, process: int) -> epath.Path:
     return self._directory / f'{process}.json'

@@ -59,7 +59,10 @@ def test_without_a_checkpoint_the_rows_start_anew_and_the_old_are_kept(path):
   path.write_text(json.dumps(row(1)) + '\n')
   metrics.Writer(path, 0, evaluated=True).close()
   assert metrics.read(path) == []
-  assert metrics.read(path.with_name('metrics.before.jsonl')) == [row(1)]
+  path.write_text(json.dumps(row(2)) + '\n')
+  metrics.Writer(path, 0, evaluated=True).close()
+  before = [path.with_name(f'metrics.before-{i}.jsonl') for i in (1, 2)]
+  assert [metrics.read(file) for file in before] == [[row(1)], [row(2)]]
 
 
 def test_damage_before_the_last_line_is_refused_with_its_number(path):
@@ -77,7 +80,7 @@ def test_perplexity_is_the_exponential_of_the_mean():
 
 @pytest.mark.parametrize('lost', [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_null_in_the_file_and_nan_when_read(path, lost):
-  writer = metrics.Writer(path, 0)
+  writer = metrics.Writer(path, 0, evaluated=True)
   writer.write(row(1) | {'grad_norm': lost, 'learning_rate': 0.5})
   writer.close()
 
@@ -86,7 +89,7 @@ def test_what_is_not_finite_is_null_in_the_file_and_nan_when_read(path, lost):
 
   strict = json.loads(path.read_text(), parse_constant=refuse)
   assert strict == row(1) | {'grad_norm': None, 'learning_rate': 0.5}
-  metrics.Writer(path, 1).close()  # As on resuming.
+  metrics.Writer(path, 1, evaluated=True).close()  # As on resuming.
   (found,) = metrics.read(path)
   assert math.isnan(found.pop('grad_norm'))
   assert found == row(1) | {'learning_rate': 0.5}

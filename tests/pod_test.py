@@ -40,6 +40,21 @@ mixture.Mixture.read = slow
 sys.exit(main.execute(sys.argv[1:]))
 """
 
+# Fails in one process alone, as a background save may.
+FAILING = """
+import sys
+from leviathan import checkpoint, errors
+from leviathan.cli import main
+asked = 0
+def check(self):
+  global asked
+  asked += 1
+  if asked == 6:
+    raise errors.CheckpointError('the disk is on fire')
+checkpoint.Checkpoints.check = check
+sys.exit(main.execute(sys.argv[1:]))
+"""
+
 
 class Processes:
   """The processes of one run; what they print goes to files."""
@@ -185,6 +200,34 @@ def test_a_process_that_sleeps_is_named_and_all_end(tiny, tmp_path):
   assert 'in slow' in processes.said(1), 'where it sleeps'
 
 
+def test_when_one_process_fails_all_end_with_its_error(tiny, tmp_path):
+  """Its background save fails in the middle of the run, not the other's."""
+  flags = [
+    *tiny.flags(**CHANGES, train__stall_seconds=200.0),
+    f'--workdir={tmp_path}/run',
+  ]
+  processes = Processes(tmp_path, 2)
+  processes.start(flags)
+  processes.start(flags, script=FAILING)
+  assert processes.wait() == [4, 4], processes.said(0) + processes.said(1)
+  assert 'error: process 1: the disk is on fire' in processes.said(0)
+  assert 'error: the disk is on fire' in processes.said(1)
+
+
+def test_ctrl_c_to_one_process_stops_and_saves_all(tiny, tmp_path):
+  flags = [*tiny.flags(**CHANGES), f'--workdir={tmp_path}/run']
+  processes = run_all(tmp_path, 2, flags)
+  file = tmp_path / 'run' / 'metrics.jsonl'
+  while not file.exists() or file.read_text().count('\n') < 5:
+    assert all(p.poll() is None for p in processes.started), processes.said(0)
+    time.sleep(0.02)
+  processes.started[0].send_signal(signal.SIGINT)
+  assert processes.wait() == [130, 75], processes.said(0)
+  train, _ = rows_of(tmp_path / 'run')
+  run = rundir.open_(str(tmp_path / 'run'))
+  assert run.checkpoints().latest() == train[-1]['step']
+
+
 def test_one_of_two_processes_does_not_wait_for_ever(tiny, tmp_path):
   processes = Processes(tmp_path, 2)
   processes.start(
@@ -204,7 +247,7 @@ def test_hosts_that_disagree_are_refused_with_the_field(tiny, tmp_path):
   assert processes.wait() == [2, 2]
   for i in range(2):
     assert (
-      'error: config.optimizer.learning_rate is 0.0001 in process 0 and 0.0002 '
+      'config.optimizer.learning_rate is 0.0001 in process 0 and 0.0002 '
       'in process 1'
     ) in processes.said(i)
   assert not (tmp_path / 'run' / 'config.json').exists()

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -355,6 +356,57 @@ def test_a_type_that_would_change_is_refused_unless_allowed(tiny, tmp_path):
   assert {'bfloat16', 'float32'} <= {m.dtype.name for m in moments}
   # From then on it is the run's own.
   run_all(half, tmp_path)
+
+
+def test_the_best_checkpoint_is_kept_beside_the_latest(tiny, tmp_path):
+  """The rate is absurd: the loss is lowest at the first evaluation."""
+  config = tiny.config(
+    optimizer__learning_rate=1.0,
+    evaluate__interval=2,
+    checkpoint__interval=2,
+    checkpoint__keep=1,
+    checkpoint__keep_best=1,
+  )
+  rows, _ = run_all(config, tmp_path)
+  losses = {
+    row['step']: row['nats_per_token']
+    for row in rows
+    if row['split'] == 'validation/held_out'
+  }
+  best = min(losses, key=losses.__getitem__)
+  assert best < 8
+  assert rundir.open_(str(tmp_path)).checkpoints().steps() == [best, 8]
+
+
+def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(
+  tiny, tmp_path, monkeypatch
+):
+  usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+  monkeypatch.setattr(shutil, 'disk_usage', lambda path: usage)
+  with pytest.raises(errors.CheckpointError, match='1.0 kB are free'):
+    run_all(tiny.config(), tmp_path / 'new')
+  assert not (tmp_path / 'new').exists()
+
+
+def test_a_workdir_that_cannot_be_made_is_one_line(tiny, tmp_path):
+  (tmp_path / 'file').write_text('')
+  with pytest.raises(errors.CheckpointError, match=str(tmp_path / 'file')):
+    run_all(tiny.config(), tmp_path / 'file' / 'run')
+
+
+def test_dry_run_shows_what_lies_where_and_leaves_the_run_alone(
+  tiny, tmp_path, leviathan
+):
+  flags = [*tiny.flags(mesh__tensor=2), f'--workdir={tmp_path}/run']
+  code, stdout, stderr = leviathan('train', *flags, '--dry_run')
+  assert code == 0, stderr
+  assert 'params/head/out_VD' in stdout and '512/tensor x 32/fsdp' in stdout
+  assert 'dry run: 8 steps on ' in stdout
+  assert not (tmp_path / 'run').exists()
+  code, _, stderr = leviathan(
+    'train', *flags, '--dry_run', '--config.data.train=/nowhere'
+  )
+  assert code == 3 and '/nowhere' in stderr
 
 
 def test_a_finished_run_is_left_as_it_is(straight, tiny):

@@ -49,7 +49,7 @@ def test_several_that_are_late_are_all_named(dog):
 def test_who_never_came_is_named_also_when_an_older_run_s_file_lies_there(dog):
   found, _, place = dog
   place(1, 0, 'start')
-  place(2, 90, 'end', age=600.0)
+  place(2, 90, 'save', age=600.0)
   assert found.explain().startswith(
     '2 of 3 processes came: waiting for process 2 (start)'
   )
@@ -85,3 +85,63 @@ def test_it_speaks_once_for_a_place_and_then_leaves(tmp_path, capfd):
   stderr = capfd.readouterr().err
   assert 'most recent call first' in stderr
   assert 'error: waiting for process 0 (data) at step 1; ended after' in stderr
+
+
+def test_all_end_with_the_error_of_the_one_that_failed(tmp_path, capfd):
+  codes = {0: [], 1: []}
+  directory = epath.Path(tmp_path)
+  dogs = [
+    watchdog.Watchdog(
+      directory,
+      1.0,
+      lambda line: None,
+      process=process,
+      processes=2,
+      leave=codes[process].append,
+    )
+    for process in codes
+  ]
+  for dog in dogs:
+    dog.limit = 1000.0  # Alone the tick is short.
+  dogs[1].fail(4, 'the disk is full')
+  until = time.monotonic() + 60
+  while not codes[0] and time.monotonic() < until:
+    time.sleep(0.01)
+  for dog in dogs:
+    dog.close()
+  assert codes[1] == [4] and set(codes[0]) == {4}
+  stderr = capfd.readouterr().err
+  assert 'error: the disk is full' in stderr
+  assert 'error: process 1: the disk is full' in stderr
+
+
+def test_a_failure_of_an_earlier_start_ends_nothing(tmp_path):
+  codes = []
+  stale = {'process': 1, 'code': 4, 'error': 'old', 'time': time.time() - 1}
+  (tmp_path / 'failed.json').write_text(json.dumps(stale))
+  dog = watchdog.Watchdog(
+    epath.Path(tmp_path),
+    1000.0,
+    lambda line: None,
+    process=0,
+    processes=2,
+    leave=codes.append,
+  )
+  dog._follow()
+  dog.close()
+  assert codes == []
+
+
+def test_one_process_by_itself_fails_in_the_usual_way(tmp_path):
+  codes = []
+  dog = watchdog.Watchdog(
+    epath.Path(tmp_path / 'processes'),
+    1000.0,
+    lambda line: None,
+    process=0,
+    processes=1,
+    leave=codes.append,
+  )
+  dog.fail(4, 'the disk is full')
+  dog.close()
+  assert codes == [] and not (tmp_path / 'processes').exists()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import importlib
 import logging as python_logging
 import os
+import subprocess
 import sys
 import types
 
@@ -73,6 +74,27 @@ def words_after_dashes() -> list[str]:
       '--config=... --workdir=...`'
     )
   return words
+
+
+def start(words: Sequence[str], **options) -> subprocess.Popen:
+  """A script's command as a process in a group of its own.
+
+  Ctrl-C then comes through the script.
+
+  Args:
+    words: of the command.
+    **options: of subprocess.Popen.
+
+  Raises:
+    ConfigError: there is no such program.
+  """
+  try:
+    return subprocess.Popen(words, start_new_session=True, **options)
+  except OSError as e:
+    raise errors.ConfigError(
+      f'{words[0]!r} cannot be started ({e.strerror}); give a program after '
+      '`--`'
+    ) from e
 
 
 def _run(module: types.ModuleType, argv: Sequence[str]) -> None:

@@ -3,14 +3,16 @@
 leviathan train --config=configs/lev.py:smoke --workdir=runs/lev
 """
 
+import traceback
+
 from absl import flags
 import jax
 
-from leviathan import checkpoint
 from leviathan import errors
 from leviathan import experiment
 from leviathan import parameters
 from leviathan import pod
+from leviathan import reporter
 from leviathan import rundir
 from leviathan import sharding
 from leviathan import train
@@ -48,42 +50,50 @@ def main(argv) -> None:
     )
   dog = _start(config, run)
   try:
-    stop = pod.Stop(_say)
-    parts = experiment.make(config)
-    if pod.is_first():
-      _say(_summary(parts))
-    if DRY_RUN.value:
-      _dry_run(parts, run)
-      return
-    _, finished = train.train(
-      parts,
-      run,
-      _say if pod.is_first() else lambda line: None,
-      stop=stop,
-      at=dog.at,
-      allow=ALLOW.value,
-    )
+    _train(config, run, dog)
+  except errors.PreemptedError:
+    raise
+  except Exception as error:
+    if not isinstance(error, errors.UserError) and jax.process_count() > 1:
+      traceback.print_exc()
+    dog.fail(getattr(error, 'exit_code', 1), str(error))
+    raise
   finally:
     dog.close()
+
+
+def _train(
+  config: experiment.Config, run: rundir.RunDir, dog: watchdog.Watchdog
+) -> None:
+  """What the command does once all processes have met."""
+  say = _say if pod.is_first() else lambda line: None
+  pod.check_platform(config.train.platform)
+  stop = pod.Stop(_say)
+  parts = experiment.make(config)
+  say(_summary(parts))
+  if DRY_RUN.value:
+    _dry_run(parts, run, say)
+    return
+  _, finished = train.train(
+    parts, run, say, stop=stop, at=dog.at, allow=ALLOW.value
+  )
   if not finished:
     raise stop.reason(f'{run.path} is saved')
-  if pod.is_first():
-    _say(f'done: {run.path}')
+  say(f'done: {run.path}')
 
 
-def _dry_run(parts: experiment.Experiment, run: rundir.RunDir) -> None:
+def _dry_run(
+  parts: experiment.Experiment, run: rundir.RunDir, say: reporter.Say
+) -> None:
   """Prints where the whole state would lie, and what there is to know."""
   plan = train.check(parts, run, ALLOW.value)
-  checkpoint.Checkpoints(run.checkpoint_dir).check_space(parts.abstract_state)
-  if not pod.is_first():
-    return
   for line in sharding.table(parts.abstract_state.params).lines():
-    _say(line)
+    say(line)
   for note in plan.notes:
-    _say(f'note: {note}')
-  _say(
+    say(f'note: {note}')
+  say(
     f'dry run: {parts.config.train.steps} steps on {plan.data.sequences:,} '
-    f'sequences would be trained in {run.path}; nothing was written'
+    f'sequences would be trained in {run.path}, which is as it was'
   )
 
 
@@ -111,7 +121,6 @@ def _start(config: experiment.Config, run: rundir.RunDir) -> watchdog.Watchdog:
     pod.start(where)
     dog.limit = limit
   dog.at(0, 'start')
-  pod.check_platform(config.train.platform)
   return dog
 
 

@@ -68,6 +68,18 @@ def test_told_to_stop_it_passes_that_on_and_does_not_start_again(tmp_path):
   assert file.read_text() == 'x'
 
 
+def test_told_to_stop_between_two_starts_it_leaves_with_the_last_code(tmp_path):
+  file = tmp_path / 'starts'
+  process = babysit(
+    '--', sys.executable, '-c', PROGRAM, str(file), '75', '0', wait=600
+  )
+  assert process.stdout.readline() == 'start 1 ended with exit code 75\n'
+  process.send_signal(signal.SIGTERM)
+  process.communicate(timeout=120)
+  assert process.returncode == 75
+  assert file.read_text() == 'x'
+
+
 def test_dry_run_prints_the_command():
   process = babysit('--dry_run', '--', 'leviathan', 'train', '--workdir=a b')
   stdout, _ = process.communicate(timeout=120)

@@ -1,5 +1,6 @@
 """Several processes of one machine, each told which one it is."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -19,6 +20,7 @@ def local(*words):
     capture_output=True,
     text=True,
     timeout=120,
+    env=os.environ | {'XLA_FLAGS': '--xla_other=1'},
   )
   return done.returncode, done.stdout, done.stderr
 
@@ -32,9 +34,12 @@ def test_each_process_knows_its_number_and_where_to_meet():
   assert len(lines) == 3
   addresses = set()
   for i, line in enumerate(lines):
-    number, flags, word, coordinator, count, process = line.split()
+    number, *flags, word, coordinator, count, process = line.split()
     assert number == f'[{i}]' and word == 'word'
-    assert flags == '--xla_force_host_platform_device_count=2'
+    assert flags == [
+      '--xla_other=1',
+      '--xla_force_host_platform_device_count=2',
+    ]
     assert (count, process) == ('--num_processes=3', f'--process_id={i}')
     addresses.add(coordinator)
   assert len(addresses) == 1
@@ -48,3 +53,10 @@ def test_dry_run_prints_the_commands_with_their_environment():
   assert one.startswith('CUDA_VISIBLE_DEVICES=0 leviathan train --coordinator=')
   assert two.startswith('CUDA_VISIBLE_DEVICES=1 leviathan train --coordinator=')
   assert two.endswith('--num_processes=2 --process_id=1')
+
+
+def test_a_program_that_is_not_there_is_one_line():
+  code, _, stderr = local('--', 'no/such/program')
+  assert code == 2
+  assert "'no/such/program' cannot be started" in stderr
+  assert stderr.count('\n') == 1
