@@ -101,6 +101,7 @@ class Watchdog:
       f'{self.explain()}; ended after {waited:.0f} s, look at that host, then '
       'run the same command again (or raise --config.train.stall_seconds)'
     )
+    self._tell(error.exit_code, str(error))
     self._end_with(error.exit_code, str(error))
 
   def fail(self, code: int, error: str) -> None:
@@ -116,9 +117,15 @@ class Watchdog:
     if self._processes == 1:
       return
     self._closed.set()
-    said = {'process': self._process, 'code': code, 'error': error}
-    self._put(self._directory / FAILED, said)
+    self._follow()  # A lost connection to one that failed is no cause.
+    self._tell(code, error)
     self._end_with(code, error)
+
+  def _tell(self, code: int, error: str) -> None:
+    """Lets the others know."""
+    if self._processes > 1:
+      said = {'process': self._process, 'code': code, 'error': error}
+      self._put(self._directory / FAILED, said)
 
   def _follow(self) -> None:
     """Ends this process if another one has failed."""

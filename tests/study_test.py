@@ -83,7 +83,8 @@ def test_runs_are_what_was_planned(done, tiny):
   for run in workspace(tiny, path).replicates('bytes'):
     config = json.loads((path / 'runs' / run.name / 'config.json').read_text())
     assert config['arm'] == 'bytes'
-    assert config['train'] == {'steps': 3, 'seed': run.seed}
+    assert config['train']['steps'] == 3
+    assert config['train']['seed'] == run.seed
     assert config['optimizer']['learning_rate'] == run.learning_rate
     assert config['model']['token_order'] == str(path / 'orders' / 'bytes.npy')
 
