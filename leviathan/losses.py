@@ -1,8 +1,7 @@
 """The one loss; training and every evaluation reduce it.
 
-`whole` holds the logits of all its tokens at once. `chunked` is its fast twin:
-it goes through the tokens in parts and makes the gradients in the same pass, so
-that no more than one part's logits ever exist.
+`loss` goes through the tokens in parts and makes the gradients in the same pass,
+so that no more than one part's logits ever exist. `whole` is its plain twin.
 """
 
 import functools
@@ -76,7 +75,14 @@ def loss(
   z_loss: float,
   chunks: int,
 ) -> Loss:
-  """What predicting the targets costs.
+  """What predicting the targets costs: a part at a time, gradients included.
+
+  A token's gradient needs its own logits alone, so both gradients of the
+  objective are made while they are there: three matrix products a token, as
+  many as without parts. The backward pass only scales them.
+
+  On a mesh each device has its own rows and its own part of the vocabulary. The
+  matrix is gathered once before the parts, and its gradient summed once after.
 
   Args:
     x_BLD: hidden states, in the type that is computed in.
@@ -90,11 +96,8 @@ def loss(
   Returns:
     The loss, of which `objective` is to be differentiated, by x and w.
   """
-  arguments = (x_BLD, w_VD, targets_BL, weights_BL)
-  if chunks == 1:
-    return whole(*arguments, vocab_size=vocab_size, z_loss=z_loss)
-  return chunked(
-    *arguments, vocab_size=vocab_size, z_loss=z_loss, chunks=chunks
+  return _chunked(
+    x_BLD, w_VD, targets_BL, weights_BL, vocab_size, z_loss, chunks
   )
 
 
@@ -114,30 +117,6 @@ def whole(
   if z_loss:
     z_loss_BL = z_loss * jax.nn.logsumexp(logits_BLV, axis=-1) ** 2
   return _reduce(nll_BL, z_loss_BL, weights_BL)
-
-
-def chunked(
-  x_BLD: jax.Array,
-  w_VD: jax.Array,
-  targets_BL: jax.Array,
-  weights_BL: jax.Array,
-  *,
-  vocab_size: int,
-  z_loss: float,
-  chunks: int,
-) -> Loss:
-  """See `loss`: a part at a time, with gradients from the same pass.
-
-  A token's gradient needs its own logits alone, so both gradients of the
-  objective are made while they are there: three matrix products a token, as
-  many as without parts. The backward pass only scales them.
-
-  On a mesh each device has its own rows and its own part of the vocabulary. The
-  matrix is gathered once before the parts, and its gradient summed once after.
-  """
-  return _chunked(
-    x_BLD, w_VD, targets_BL, weights_BL, vocab_size, z_loss, chunks
-  )
 
 
 def _reduce(nll_BL, z_loss_BL, weights_BL):
@@ -200,10 +179,13 @@ def _by_shards(arguments, *, with_gradients, **settings):
 
 
 def _axes(logical_axis: str) -> tuple[str, ...]:
-  """Mesh axes to reduce over, none without a mesh."""
-  if jax.sharding.get_abstract_mesh().empty:
-    return ()
-  return sharding.mesh_axes(logical_axis)
+  """Mesh axes to reduce over: without a mesh, or over one device, none.
+
+  XLA copies what a single device reduces by itself, here the whole matrix.
+  """
+  sizes = jax.sharding.get_abstract_mesh().shape
+  axes = sharding.mesh_axes(logical_axis)
+  return tuple(axis for axis in axes if sizes.get(axis, 1) > 1)
 
 
 def _shard(
@@ -230,9 +212,24 @@ def _shard(
     array.reshape(chunks, length, *array.shape[2:])
     for array in (x_BLD, targets_BL, weights_BL)
   )
-  chunk = functools.partial(_chunk, w_VD, vocab_size=vocab_size, z_loss=z_loss)
-  dw_VD = jnp.zeros(w_VD.shape, jnp.float32) if with_gradients else None
-  dw_VD, (nll, z, dx) = lax.scan(chunk, dw_VD, parts)
+  chunk = functools.partial(
+    _chunk,
+    w_VD,
+    vocab_size=vocab_size,
+    z_loss=z_loss,
+    with_gradients=with_gradients,
+  )
+
+  def add(dw_VD, tokens):
+    *of_tokens, more_VD = chunk(tokens)
+    return jax.tree.map(jnp.add, dw_VD, more_VD), of_tokens
+
+  # The first part begins the sum: of one part alone, nothing is added to it.
+  *first, dw_VD = chunk(jax.tree.map(lambda a: a[0], parts))
+  dw_VD, rest = lax.scan(add, dw_VD, jax.tree.map(lambda a: a[1:], parts))
+  nll, z, dx = jax.tree.map(
+    lambda a, b: jnp.concatenate([a[None], b]), first, rest
+  )
   nll_BL, z_loss_BL = (a.reshape(targets_BL.shape) for a in (nll, z))
   if dx is None:
     return nll_BL, z_loss_BL, None
@@ -243,18 +240,21 @@ def _shard(
   return nll_BL, z_loss_BL, (dx_BLD, lax.psum(dw_VD, others))
 
 
-def _chunk(w_VD, dw_VD, tokens, *, vocab_size: int, z_loss: float):
-  """A step of the scan: tokens against the device's part of the vocabulary.
+def _chunk(
+  w_VD, tokens, *, vocab_size: int, z_loss: float, with_gradients: bool
+):
+  """Some tokens against the device's part of the vocabulary.
 
   Args:
     w_VD: that part, in the type that is computed in.
-    dw_VD: the sum so far of its gradient; None to make no gradients.
     tokens: x_TD, targets_T and weights_T.
     vocab_size: V of all parts, without padding.
     z_loss: coefficient.
+    with_gradients: whether to make them.
 
   Returns:
-    dw_VD, and (nll_T, z_loss_T, dx_TD), of which dx_TD is this part's share.
+    nll_T, z_loss_T, dx_TD, which is this part's share, and dw_VD; None for
+    gradients that are not made.
   """
   x_TD, targets_T, weights_T = tokens
   rows, axes = w_VD.shape[0], _axes('vocab')
@@ -264,35 +264,40 @@ def _chunk(w_VD, dw_VD, tokens, *, vocab_size: int, z_loss: float):
   )
   if rows * lax.axis_size(axes) != vocab_size:
     logits_TV = _without_padding(logits_TV, ids_V, vocab_size)
-  lse_T, target_T = _over_vocabulary(logits_TV, targets_T - ids_V[0], axes)
+  top_T, exp_TV, sum_T, target_T = _over_vocabulary(
+    logits_TV, targets_T - ids_V[0], axes
+  )
+  lse_T = top_T + jnp.log(sum_T)
   is_token_T = (targets_T >= 0) & (targets_T < vocab_size)
   nll_T = jnp.where(is_token_T, lse_T - target_T, jnp.nan)
   z_loss_T = z_loss * lse_T**2
-  if dw_VD is None:
-    return None, (nll_T, z_loss_T, None)
-  scale_T1 = (weights_T * (1 + 2 * z_loss * lse_T))[:, None]
-  d_TV = scale_T1 * jnp.exp(logits_TV - lse_T[:, None])
+  if not with_gradients:
+    return nll_T, z_loss_T, None, None
+  # The exponentials again: they are what takes time, beside the products.
+  scale_T = weights_T * (1 + 2 * z_loss * lse_T) / sum_T
+  d_TV = scale_T[:, None] * exp_TV
   d_TV -= jnp.where(ids_V == targets_T[:, None], weights_T[:, None], 0)
   d_TV = d_TV.astype(x_TD.dtype)
   dx_TD = jnp.einsum('TV,VD->TD', d_TV, w_VD)
-  dw_VD += jnp.einsum(
+  dw_VD = jnp.einsum(
     'TV,TD->VD', d_TV, x_TD, preferred_element_type=jnp.float32
   )
-  return dw_VD, (nll_T, z_loss_T, dx_TD)
+  return nll_T, z_loss_T, dx_TD, dw_VD
 
 
 def _over_vocabulary(logits_TV, targets_T, axes):
-  """Log of the summed exponentials, and the targets' logits, of all shards.
+  """(top_T, exp_TV, sum_T, target_T): a softmax's parts, over all shards.
 
-  `targets_T` are counted from the shard's first row. Of a target that is in no
-  shard the logit is 0.
+  `top_T` is each token's highest logit, `exp_TV` the exponentials of what is
+  below it, in this shard, and `sum_T` their sum. `targets_T` are counted from
+  the shard's first row; of a target that is in no shard the logit is 0.
   """
   top_T = lax.pmax(jnp.max(logits_TV, axis=-1), axes)
-  sum_T = jnp.sum(jnp.exp(logits_TV - top_T[:, None]), axis=-1)
+  exp_TV = jnp.exp(logits_TV - top_T[:, None])
   rows = logits_TV.shape[-1]
   here_T = (targets_T >= 0) & (targets_T < rows)
   column_T1 = jnp.clip(targets_T, 0, rows - 1)[:, None]
   target_T = jnp.take_along_axis(logits_TV, column_T1, axis=-1)[:, 0]
   target_T = jnp.where(here_T, target_T, 0)
-  sum_T, target_T = lax.psum((sum_T, target_T), axes)
-  return top_T + jnp.log(sum_T), target_T
+  sum_T, target_T = lax.psum((jnp.sum(exp_TV, axis=-1), target_T), axes)
+  return top_T, exp_TV, sum_T, target_T

@@ -114,15 +114,20 @@ def update(
   Unless the step is `good`, parameters, moments and their count stay as they
   are, to the bit.
   """
-  before = (state.params, state.opt_state.optimizer)
-  directions, moments = optimizer.update(
-    grads, state.opt_state.optimizer, state.params
-  )
-  updates = optax.tree.scale(-learning_rate, directions)
-  after = (optax.apply_updates(state.params, updates), moments)
-  # A select, not a branch: it is fused into the update and made in place.
-  params, moments = jax.tree.map(
-    lambda new, old: jnp.where(good, new, old), after, before
+
+  # A branch, not a select: taken, it is made in place, with no copy of moments.
+  def take(params, moments, grads):
+    directions, moments = optimizer.update(grads, moments, params)
+    updates = optax.tree.scale(-learning_rate, directions)
+    return optax.apply_updates(params, updates), moments
+
+  params, moments = jax.lax.cond(
+    good,
+    take,
+    lambda params, moments, grads: (params, moments),
+    state.params,
+    state.opt_state.optimizer,
+    grads,
   )
   return state_lib.State(
     step=state.step + 1,

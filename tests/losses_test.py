@@ -103,10 +103,10 @@ def assert_close(found, wanted):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize('function', ['whole', 'chunked'])
+@pytest.mark.parametrize('function', ['whole', 'loss'])
 def test_the_objective_is_weighted_nll_and_z_loss(function):
   x_BLD, w_VD, targets_BL, weights_BL = draw()
-  settings = {'chunks': 4} if function == 'chunked' else {}
+  settings = {'chunks': 4} if function == 'loss' else {}
   found = getattr(losses, function)(
     *draw(), vocab_size=V, z_loss=0.1, **settings
   )
@@ -131,7 +131,7 @@ def test_in_chunks_it_has_the_same_value_and_gradients(
 ):
   settings = {'vocab_size': vocab_size, 'z_loss': z_loss}
   whole = by_x_and_w(losses.whole, **settings)(*draw(vocab_size))
-  chunked = by_x_and_w(losses.chunked, chunks=chunks, **settings)
+  chunked = by_x_and_w(losses.loss, chunks=chunks, **settings)
   assert_close(chunked(*draw(vocab_size)), whole)
   _, (dx_BLD, dw_VD) = whole
   assert np.abs(dx_BLD).max() > 0.01 and np.abs(dw_VD).max() > 0.01
@@ -139,7 +139,7 @@ def test_in_chunks_it_has_the_same_value_and_gradients(
 
 def test_padded_rows_take_no_gradient_in_chunks_however_large():
   x_BLD, w_VD, targets_BL, weights_BL = draw()
-  chunked = by_x_and_w(losses.chunked, chunks=4)
+  chunked = by_x_and_w(losses.loss, chunks=4)
   large_VD = np.where(np.arange(ROWS)[:, None] < V, w_VD, 1e6)
   found = chunked(x_BLD, large_VD, targets_BL, weights_BL)
   jax.tree.map(np.testing.assert_array_equal, found, chunked(*draw()))
@@ -149,7 +149,7 @@ def test_padded_rows_take_no_gradient_in_chunks_however_large():
 def test_bfloat16_in_chunks_is_close_and_its_sums_are_float32():
   x_BLD, *others = draw()
   (_, exact), exact_gradients = by_x_and_w(losses.whole)(x_BLD, *others)
-  chunked = by_x_and_w(losses.chunked, chunks=8)
+  chunked = by_x_and_w(losses.loss, chunks=8)
   (_, found), gradients = chunked(x_BLD.astype(jnp.bfloat16), *others)
   assert found.objective.dtype == found.nll_BL.dtype == jnp.float32
   assert [g.dtype for g in gradients] == [jnp.bfloat16, jnp.float32]
@@ -161,7 +161,7 @@ def test_bfloat16_in_chunks_is_close_and_its_sums_are_float32():
   ones = np.ones((1, 2048, 1), jnp.bfloat16)
   zeros_BL, ones_BL = np.zeros((1, 2048), np.int32), np.ones((1, 2048))
   _, (_, dw_VD) = by_x_and_w(
-    losses.chunked, vocab_size=2, z_loss=0.0, scale=1, chunks=2048
+    losses.loss, vocab_size=2, z_loss=0.0, scale=1, chunks=2048
   )(ones, np.zeros((2, 1), np.float32), zeros_BL, ones_BL.astype(np.float32))
   np.testing.assert_array_equal(dw_VD, [[-1024], [1024]])
 
@@ -171,7 +171,7 @@ def test_a_target_outside_gives_nan_in_chunks_too(target):
   x_BLD, w_VD, targets_BL, weights_BL = draw()
   targets_BL = targets_BL.copy()
   targets_BL[0, 5] = target
-  found = losses.chunked(
+  found = losses.loss(
     x_BLD, w_VD, targets_BL, weights_BL, vocab_size=V, z_loss=0.0, chunks=2
   )
   assert np.isnan(found.nll_BL).sum() == 1 and np.isnan(found.nll_BL[0, 5])
@@ -196,9 +196,9 @@ def test_in_chunks_it_is_the_same_on_every_mesh(name, chunks):
   mesh = mesh_of(name)
   arguments = placed(mesh)
   with jax.set_mesh(mesh):
-    found = jax.jit(by_x_and_w(losses.chunked, chunks=chunks))(*arguments)
+    found = jax.jit(by_x_and_w(losses.loss, chunks=chunks))(*arguments)
     scored = jax.jit(
-      functools.partial(losses.chunked, vocab_size=V, z_loss=0.01, chunks=4)
+      functools.partial(losses.loss, vocab_size=V, z_loss=0.01, chunks=4)
     )(*arguments)
   wanted = by_x_and_w(losses.whole)(*draw())
   assert_close(found, wanted)
@@ -227,13 +227,14 @@ def test_a_token_costs_three_products_and_scoring_one():
     return [n for e, n in found if e.primitive.name == 'dot_general']
 
   settings = {'vocab_size': V, 'z_loss': 0.01, 'chunks': 4}
-  assert products(by_x_and_w(losses.chunked, **settings)) == [1, 1, 1]
-  assert products(functools.partial(losses.chunked, **settings)) == [1]
+  # Of the first part, then, in a loop, of the others.
+  assert products(by_x_and_w(losses.loss, **settings)) == [0, 0, 0, 1, 1, 1]
+  assert products(functools.partial(losses.loss, **settings)) == [0, 1]
 
 
 def test_the_matrix_is_gathered_once_and_its_gradient_summed_once():
   with jax.set_mesh(mesh_of('2x2x2')):
-    jaxpr = jax.make_jaxpr(by_x_and_w(losses.chunked, chunks=4))(*draw()).jaxpr
+    jaxpr = jax.make_jaxpr(by_x_and_w(losses.loss, chunks=4))(*draw()).jaxpr
   crossings = [
     (e.primitive.name, n)
     for e, n in equations(jaxpr)
@@ -263,4 +264,4 @@ def test_logits_of_all_tokens_never_exist(name):
       run = jax.jit(by_x_and_w(function, **settings))
       return max(sizes(run.lower(*placed(mesh)).compile().as_text()))
 
-  assert largest(losses.chunked, chunks=8) < logits <= largest(losses.whole)
+  assert largest(losses.loss, chunks=8) < logits <= largest(losses.whole)
