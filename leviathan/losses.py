@@ -1,7 +1,8 @@
 """The one loss; training and every evaluation reduce it.
 
-`loss` goes through the tokens in parts and makes the gradients in the same pass,
-so that no more than one part's logits ever exist. `whole` is its plain twin.
+`loss` goes through the tokens in parts and makes the gradients in the same
+pass, so that no more than one part's logits ever exist. `whole` is its plain
+twin.
 """
 
 import functools
