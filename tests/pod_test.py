@@ -96,6 +96,13 @@ class Processes:
   def said(self, i: int) -> str:
     return self.file(i).read_text()
 
+  def wait_for_rows(self, workdir: pathlib.Path):
+    """Until a few steps are done."""
+    file = workdir / 'metrics.jsonl'
+    while not file.exists() or file.read_text().count('\n') < 5:
+      assert all(p.poll() is None for p in self.started), self.said(0)
+      time.sleep(0.02)
+
   def wait(self, seconds=240) -> list[int]:
     """Their exit codes."""
     try:
@@ -129,10 +136,7 @@ def stopped(tiny, tmp_path_factory):
   workdir = directory / 'run'
   flags = [*tiny.flags(**CHANGES), f'--workdir={workdir}']
   processes = run_all(directory / 'said', 2, flags)
-  file = workdir / 'metrics.jsonl'
-  while not file.exists() or file.read_text().count('\n') < 5:
-    assert all(p.poll() is None for p in processes.started), processes.said(0)
-    time.sleep(0.02)
+  processes.wait_for_rows(workdir)
   processes.started[1].send_signal(signal.SIGTERM)
   assert processes.wait() == [75, 75], processes.said(0) + processes.said(1)
   for i in range(2):
@@ -186,7 +190,7 @@ def test_a_preempted_run_goes_on_with_any_number_of_processes(
 
 def test_a_process_that_sleeps_is_named_and_all_end(tiny, tmp_path):
   flags = [
-    *tiny.flags(**CHANGES, train__stall_seconds=30.0),
+    *tiny.flags(**CHANGES, train__stall_seconds=60.0),
     f'--workdir={tmp_path}/run',
   ]
   processes = Processes(tmp_path, 2)
@@ -217,10 +221,7 @@ def test_when_one_process_fails_all_end_with_its_error(tiny, tmp_path):
 def test_ctrl_c_to_one_process_stops_and_saves_all(tiny, tmp_path):
   flags = [*tiny.flags(**CHANGES), f'--workdir={tmp_path}/run']
   processes = run_all(tmp_path, 2, flags)
-  file = tmp_path / 'run' / 'metrics.jsonl'
-  while not file.exists() or file.read_text().count('\n') < 5:
-    assert all(p.poll() is None for p in processes.started), processes.said(0)
-    time.sleep(0.02)
+  processes.wait_for_rows(tmp_path / 'run')
   processes.started[0].send_signal(signal.SIGINT)
   assert processes.wait() == [130, 75], processes.said(0)
   train, _ = rows_of(tmp_path / 'run')
