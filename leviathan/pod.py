@@ -175,8 +175,8 @@ def together(work: Callable[[], T]) -> T:
     failed = e
   except OSError as e:
     failed = errors.CheckpointError(
-      f'{e.filename}: {e.strerror or e}; look at the disk, or give another '
-      '--workdir'
+      f'{e.filename or "the disk"}: {e.strerror or e}; mend that, or give '
+      'another --workdir'
     )
   if jax.process_count() == 1:
     if failed:
