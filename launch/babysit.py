@@ -1,10 +1,13 @@
-r"""Runs a command, and again whenever it was preempted (exit code 75).
+r"""Runs a command, and again whenever it was preempted.
+
+Which is exit code 75, or an end by SIGTERM: a run that has not begun its first
+step has nothing to save.
 
   python launch/babysit.py -- leviathan train --config=... --workdir=...
 
 Told to stop itself (SIGTERM, Ctrl-C), it passes that on, waits until the run is
-saved, and leaves with the command's code. Any other end than 75 is final: it
-wants a person to look. --dry_run prints the command.
+saved, and leaves with the command's code. Any other end is final: it wants
+a person to look. --dry_run prints the command.
 """
 
 from collections.abc import Sequence
@@ -22,6 +25,7 @@ from leviathan.cli import main as main_lib
 _WAIT = flags.DEFINE_float(
   'wait', 10.0, 'Seconds before the next start.', lower_bound=0.0
 )
+_AGAIN = (errors.PreemptedError.exit_code, -signal.SIGTERM)
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the command, and stop.')
 
 
@@ -52,11 +56,11 @@ def main(argv: Sequence[str]) -> None:
       process.send_signal(signum)
     code, process = process.wait(), None
     print(f'start {starts} ended with exit code {code}', flush=True)
-    if code == errors.PreemptedError.exit_code:
+    if code in _AGAIN:
       until = time.monotonic() + _WAIT.value
       while not told and time.monotonic() < until:
         time.sleep(0.1)
-    if told or code != errors.PreemptedError.exit_code:
+    if told or code not in _AGAIN:
       sys.exit(code if code >= 0 else 128 - code)
 
 

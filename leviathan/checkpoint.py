@@ -26,6 +26,7 @@ import uuid
 
 from etils import epath
 import jax
+import jax.numpy as jnp
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
@@ -396,8 +397,15 @@ class Checkpoints:
     self, step: int, abstract: dict[str, Any], cast: bool
   ) -> dict[str, Any]:
     self._check_fits(step, abstract, cast)
+    folder = self._directory / str(step)
     with _explained(f'restoring step {step} of {self._directory}'):
-      return ocp.load_checkpointables(self._directory / str(step), abstract)
+      items = ocp.load_checkpointables(folder, abstract)
+    if not _is_finite(items):
+      # No step takes such a number into the state, so the files were changed.
+      raise _UnreadableError(
+        f'{folder} holds what is not finite, so it is damaged, {READ_REMEDY}'
+      )
+    return items
 
   def _check_fits(
     self, step: int, abstract: dict[str, Any], cast: bool
@@ -452,6 +460,13 @@ def _directories_at_once() -> ocp.Context:
   context = ocp.Context()
   context.asynchronous.create_directories_asynchronously = False
   return context
+
+
+@jax.jit
+def _is_finite(tree: Any) -> jax.Array:
+  """Whether all numbers are."""
+  leaves = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]
+  return jnp.all(jnp.stack(leaves))
 
 
 def _items(state: state_lib.State) -> dict[str, Any]:

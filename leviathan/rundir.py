@@ -239,7 +239,11 @@ def check(
       'give a --workdir on a disk or a mount'
     )
   ours = identity(config, manifest)
-  config_lib.check_names(allow, ours, '--allow: ')
+  for field in allow:
+    if field not in ours:
+      raise errors.ConfigError(
+        f'--allow={field} is not a field{config_lib.nearest(field, ours)}'
+      )
   if not run.config_file.exists():
     if run.checkpoint_dir.exists():
       raise errors.CheckpointError(

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from typing import Any
 
 from etils import epath
@@ -104,22 +105,35 @@ class Watchdog:
     self._tell(error.exit_code, str(error))
     self._end_with(error.exit_code, str(error))
 
-  def fail(self, code: int, error: str) -> None:
+  def fail(self, error: Exception) -> None:
     """This process has failed, alone or not: all end with its error.
 
     Others may be waiting for it in a collective, as JAX would for them when
-    this one leaves in the usual way. With a single process nothing is done.
-
-    Args:
-      code: to leave with.
-      error: one line.
+    this one leaves in the usual way. Of a single process nothing is done.
     """
     if self._processes == 1:
       return
     self._closed.set()
     self._follow()  # A lost connection to one that failed is no cause.
-    self._tell(code, error)
-    self._end_with(code, error)
+    if not isinstance(error, errors.UserError):
+      if gone := self._gone():
+        error = errors.StalledError(
+          f'process {", ".join(map(str, gone))} is gone; look at that host, '
+          'then run the same command again'
+        )
+      else:
+        traceback.print_exception(error)
+    code = getattr(error, 'exit_code', 1)
+    self._tell(code, str(error))
+    self._end_with(code, str(error))
+
+  def _gone(self) -> list[int]:
+    """The processes that write no more, after a few ticks."""
+    others = [p for p in range(self._processes) if p != self._process]
+    before = {p: self._get(self._file(p)) for p in others}
+    time.sleep(3 * self._tick)
+    self._follow()
+    return [p for p in others if self._get(self._file(p)) == before[p]]
 
   def _tell(self, code: int, error: str) -> None:
     """Lets the others know."""

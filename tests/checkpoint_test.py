@@ -641,3 +641,23 @@ def test_a_number_that_is_too_small_is_refused(field, value, least):
     errors.ConfigError, match=f'{field}={value}; give {least}'
   ):
     checkpoint.CheckpointConfig(**fields)
+
+
+def test_numbers_that_no_step_could_have_made_are_damage(
+  directory, state, parts
+):
+  """Bytes that were changed in place are read without a word."""
+  checkpoints = checkpoint.Checkpoints(directory, keep=9)
+  checkpoints.save(state.replace(step=jax.numpy.int32(6)), MANIFEST)
+  first, *others = jax.tree.leaves(state.params)
+  params = jax.tree.unflatten(
+    jax.tree.structure(state.params), [first * np.nan, *others]
+  )
+  checkpoints.save(state.replace(params=params), MANIFEST)
+  checkpoints.close()
+  found = checkpoint.Checkpoints(directory)
+  with pytest.raises(errors.CheckpointError, match='7 holds what'):
+    found.restore_params(7, parts.abstract_state.params)
+  step, restored, notes = found.restore_latest(parts.abstract_state)
+  assert step == 6 and '7 is passed over' in notes[0]
+  assert_equal(restored.params, state.params)

@@ -6,6 +6,7 @@ import time
 from etils import epath
 import pytest
 
+from leviathan import errors
 from leviathan import watchdog
 
 
@@ -103,7 +104,7 @@ def test_all_end_with_the_error_of_the_one_that_failed(tmp_path, capfd):
   ]
   for dog in dogs:
     dog.limit = 1000.0  # Alone the tick is short.
-  dogs[1].fail(4, 'the disk is full')
+  dogs[1].fail(errors.CheckpointError('the disk is full'))
   until = time.monotonic() + 60
   while not codes[0] and time.monotonic() < until:
     time.sleep(0.01)
@@ -142,6 +143,18 @@ def test_one_process_by_itself_fails_in_the_usual_way(tmp_path):
     processes=1,
     leave=codes.append,
   )
-  dog.fail(4, 'the disk is full')
+  dog.fail(errors.CheckpointError('the disk is full'))
   dog.close()
   assert codes == [] and not (tmp_path / 'processes').exists()
+
+
+def test_a_lost_connection_is_laid_to_the_process_that_is_gone(dog, capfd):
+  found, _, place = dog
+  codes = []
+  found._leave = codes.append
+  found.limit = 1.0  # So that ticks are short.
+  place(1, 7, 'step')
+  place(2, 7, 'step')
+  found.fail(RuntimeError('connection closed by peer'))
+  assert codes == [6]
+  assert 'error: process 1, 2 is gone; look at' in capfd.readouterr().err

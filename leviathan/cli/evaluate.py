@@ -37,6 +37,11 @@ def main(argv) -> None:
   directories = loaded.parts.config.evaluate.directories()
   if DATA.value:
     directories = {epath.Path(DATA.value).name: DATA.value}
+  if not directories:
+    raise errors.ConfigError(
+      f"{loaded.run.path} has no config.evaluate.datasets; give a dataset's "
+      '--data=DIR'
+    )
   results = {
     name: evaluate.evaluate(loaded, directory)
     for name, directory in directories.items()

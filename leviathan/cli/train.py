@@ -3,11 +3,10 @@
 leviathan train --config=configs/lev.py:smoke --workdir=runs/lev
 """
 
-import traceback
-
 from absl import flags
 import jax
 
+from leviathan import checkpoint
 from leviathan import errors
 from leviathan import experiment
 from leviathan import parameters
@@ -54,9 +53,7 @@ def main(argv) -> None:
   except errors.PreemptedError:
     raise
   except Exception as error:
-    if not isinstance(error, errors.UserError) and jax.process_count() > 1:
-      traceback.print_exc()
-    dog.fail(getattr(error, 'exit_code', 1), str(error))
+    dog.fail(error)
     raise
   finally:
     dog.close()
@@ -91,9 +88,13 @@ def _dry_run(
     say(line)
   for note in plan.notes:
     say(f'note: {note}')
+  start = checkpoint.Checkpoints(run.checkpoint_dir).latest() or 0
   say(
-    f'dry run: {parts.config.train.steps} steps on {plan.data.sequences:,} '
-    f'sequences would be trained in {run.path}, which is as it was'
+    f'dry run: steps {start + 1} to {parts.config.train.steps} on '
+    f'{plan.data.sequences:,} sequences would be trained in {run.path}, which '
+    'is as it was'
+    if start < parts.config.train.steps
+    else f'dry run: nothing is left to do after step {start} of {run.path}'
   )
 
 

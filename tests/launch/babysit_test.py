@@ -80,6 +80,18 @@ def test_told_to_stop_between_two_starts_it_leaves_with_the_last_code(tmp_path):
   assert file.read_text() == 'x'
 
 
+def test_an_end_by_sigterm_before_anything_was_begun_is_a_preemption(tmp_path):
+  file = tmp_path / 'starts'
+  program = PROGRAM.replace(
+    'sys.exit(', 'import os, signal\nif not count: os.kill(os.getpid(), 15)\n'
+    'sys.exit(',
+  )  # fmt: skip
+  process = babysit('--', sys.executable, '-c', program, str(file), '0', '0')
+  process.communicate(timeout=120)
+  assert process.returncode == 0
+  assert file.read_text() == 'xx'
+
+
 def test_dry_run_prints_the_command():
   process = babysit('--dry_run', '--', 'leviathan', 'train', '--workdir=a b')
   stdout, _ = process.communicate(timeout=120)
