@@ -400,7 +400,7 @@ def test_dry_run_shows_what_lies_where_and_leaves_the_run_alone(
   flags = [*tiny.flags(mesh__tensor=2), f'--workdir={tmp_path}/run']
   code, stdout, stderr = leviathan('train', *flags, '--dry_run')
   assert code == 0, stderr
-  assert 'params/head/out_VD' in stdout and '512/tensor x 32/fsdp' in stdout
+  assert 'head/out_VD' in stdout and '512/tensor x 32/fsdp' in stdout
   assert 'dry run: steps 1 to 8 on ' in stdout
   assert not (tmp_path / 'run').exists()
   code, _, stderr = leviathan(
