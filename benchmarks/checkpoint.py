@@ -32,6 +32,7 @@ from leviathan import checkpoint
 from leviathan import experiment
 from leviathan import sharding
 from leviathan import state as state_lib
+from leviathan import step_folder
 
 ARM = flags.DEFINE_string('arm', 'lev', 'Of configs/.')
 SCALE = flags.DEFINE_string('scale', '200m', 'See configs/base.py.')
@@ -93,7 +94,7 @@ def save(directory: epath.Path) -> dict:
     checkpoints.wait()
     committed.append(time.perf_counter() - start)
   checkpoints.close()
-  sizes = json.loads((directory / '1' / checkpoint.LISTING).read_text())
+  sizes = json.loads((directory / '1' / step_folder.LISTING).read_text())
   return {
     'state_gb': sum(x.nbytes for x in jax.tree.leaves(state)) / 1e9,
     'files_gb': sum(sizes.values()) / 1e9,

@@ -128,8 +128,8 @@ def _paper(width, mlp_width, head_width, learning_rate, steps):
   optimizer.weight_decay = 0.1  # of matrices and tables, see optimizer.py
   optimizer.clip_norm = 1.0  # global norm of the gradient
   # A step is skipped if its loss or gradient norm is not finite, or exceeds the
-  # mean of the last 128 steps by so many standard deviations; inf: never.
-  optimizer.spike_deviations = float('inf')
+  # mean of the last 128 steps by so many standard deviations; None: never.
+  optimizer.spike_deviations = config_dict.placeholder(float)
   optimizer.skip_limit = 10  # steps skipped in a row; one more ends the run
 
   config.train = train = ml_collections.ConfigDict()

@@ -4,10 +4,9 @@ r"""Runs a command as several processes of this machine, as a pod would.
       --config=configs/lev.py:smoke --workdir=runs/lev
 
 Each process gets --coordinator, --num_processes and --process_id, and lines
-that bear its number; --devices is how many virtual CPU devices it sees. To see
-how a run behaves on several hosts, or to use a machine with several GPUs one a
-process (CUDA_VISIBLE_DEVICES is set to its number with --gpus). A signal goes
-to all. The exit code is the first that is not 0. --dry_run prints the commands.
+that bear its number; --devices is how many virtual CPU devices it sees: to see
+how a run behaves on several hosts. A signal goes to all. The exit code is the
+first that is not 0. --dry_run prints the commands.
 """
 
 from collections.abc import Sequence
@@ -27,7 +26,6 @@ _PROCESSES = flags.DEFINE_integer('processes', 2, 'How many.', lower_bound=1)
 _DEVICES = flags.DEFINE_integer(
   'devices', None, 'Virtual CPU devices of each process.', lower_bound=1
 )
-_GPUS = flags.DEFINE_bool('gpus', False, 'Give each process one GPU.')
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the commands, and stop.')
 
 
@@ -47,8 +45,8 @@ def main(argv: Sequence[str]) -> None:
     for i in range(count)
   ]
   if _DRY_RUN.value:
-    for i, command in enumerate(commands):
-      added = [f'{k}={shlex.quote(v)}' for k, v in environment(i).items()]
+    for command in commands:
+      added = [f'{k}={shlex.quote(v)}' for k, v in environment().items()]
       print(' '.join([*added, shlex.join(command)]))
     return
   processes: list[subprocess.Popen] = []
@@ -62,12 +60,12 @@ def main(argv: Sequence[str]) -> None:
 
   signal.signal(signal.SIGTERM, pass_on)
   signal.signal(signal.SIGINT, pass_on)
-  for i, command in enumerate(commands):
+  for command in commands:
     if not told:
       processes.append(
         main_lib.start(
           command,
-          env=os.environ | environment(i),
+          env=os.environ | environment(),
           stdout=subprocess.PIPE,
           stderr=subprocess.STDOUT,
           text=True,
@@ -86,16 +84,15 @@ def main(argv: Sequence[str]) -> None:
   sys.exit(0 if not bad else bad[0] if bad[0] > 0 else 128 - bad[0])
 
 
-def environment(process: int) -> dict[str, str]:
-  """What one process sees beside our own environment."""
-  added = {}
-  if _DEVICES.value is not None:
-    added['JAX_PLATFORMS'] = 'cpu'
-    flag = f'--xla_force_host_platform_device_count={_DEVICES.value}'
-    added['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {flag}'.strip()
-  if _GPUS.value:
-    added['CUDA_VISIBLE_DEVICES'] = str(process)
-  return added
+def environment() -> dict[str, str]:
+  """What the processes see beside our own environment."""
+  if _DEVICES.value is None:
+    return {}
+  flag = f'--xla_force_host_platform_device_count={_DEVICES.value}'
+  return {
+    'JAX_PLATFORMS': 'cpu',
+    'XLA_FLAGS': f'{os.environ.get("XLA_FLAGS", "")} {flag}'.strip(),
+  }
 
 
 def free_port() -> int:

@@ -1,12 +1,8 @@
 """Checkpoints: Orbax behind one small door.
 
 `checkpoints/<step>/` holds the items `params` and `opt_state` apart, so that
-evaluation never reads the optimizer, and as metadata the run's manifest and
-what `_Origin` says. When a save has ended, `files.json` in there lists its
-files with their sizes, so that a folder copied in part is told from a whole
-one. A folder without a listing is from an older version, or the save was
-killed in its last moment: Orbax renames a folder into place once it is
-complete, so it is taken as whole.
+evaluation never reads the optimizer, and the run's manifest; `step_folder`
+knows what else it says of itself.
 
 Which folders are restored, kept and deleted is decided here: Orbax's own
 `training.Checkpointer` takes every folder with a number for a step of its own,
@@ -17,9 +13,7 @@ from collections.abc import Callable
 from concurrent import futures
 import dataclasses
 import itertools
-import json
 import math
-import re
 import shutil
 from typing import Any
 import uuid
@@ -33,17 +27,11 @@ from orbax.checkpoint import v1 as ocp
 from leviathan import errors
 from leviathan import pod
 from leviathan import state as state_lib
+from leviathan import step_folder
 
 READ_REMEDY = 'restore its folder or take another step'
 WRITE_REMEDY = 'free space or give another --workdir, and start again'
 FIT_REMEDY = 'give the config that it was saved with'
-
-LISTING = 'files.json'
-METADATA = '_CHECKPOINT_METADATA'  # Orbax's, with the manifest in it.
-ORIGIN = 'checkpoint'  # Field of _Origin, beside those of the manifest.
-STEP = re.compile(r'0|[1-9][0-9]*')
-# What a killed save or a killed deletion leaves behind.
-LEFTOVER = re.compile(r'[0-9]+\.(orbax-checkpoint-tmp.*|deleted)')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,15 +49,6 @@ class CheckpointConfig:
         raise errors.ConfigError(
           f'config.checkpoint.{name}={value}; give {least} or more'
         )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Origin:
-  """Where a checkpoint comes from; lies beside the manifest's fields."""
-
-  step: int
-  run: str  # Only a run's own checkpoints are ever deleted by it.
-  nats_per_token: float | None  # None: not known, or not finite.
 
 
 class _UnreadableError(errors.CheckpointError):
@@ -106,9 +85,8 @@ class Checkpoints:
     self._saving: tuple[int, futures.Future] | None = None
     self._thread = futures.ThreadPoolExecutor(1)
     if keep is not None and pod.is_first():
-      for path in _children(directory):
-        if LEFTOVER.fullmatch(path.name):
-          path.rmtree()
+      for path in step_folder.leftovers(directory):
+        path.rmtree()
 
   def latest(self) -> int | None:
     """The newest step that was saved whole, or None."""
@@ -120,47 +98,23 @@ class Checkpoints:
     A folder that is empty, of something else, or was copied in part is passed
     over and left alone.
     """
-    return [s for s in self._folders() if self._fault(s) is None]
+    return [
+      s for s in step_folder.steps(self._directory) if self._fault(s) is None
+    ]
 
   def passed_over(self, after: int = -1) -> list[str]:
     """A line for each folder of a step above `after` that is not restored."""
     return [
       f'{self._directory / str(step)} is passed over: {fault}'
-      for step in self._folders()
+      for step in step_folder.steps(self._directory)
       if step > after and (fault := self._fault(step)) is not None
     ]
-
-  def _folders(self) -> list[int]:
-    """All steps of which there is a folder, or a file."""
-    names = (path.name for path in _children(self._directory))
-    return sorted(int(name) for name in names if STEP.fullmatch(name))
 
   def _fault(self, step: int) -> str | None:
     """Why a step cannot be restored, or None if it is whole."""
     if step in self._refused:
       return self._refused[step]
-    folder = self._directory / str(step)
-    needed = (METADATA, *(f'{item}/_METADATA' for item in self._items))
-    for name in needed:
-      if _size(folder / name) is None:
-        return f'{name} is missing'
-    try:
-      origin = _read_origin(folder)
-      sizes = _read_listing(folder)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as e:
-      return f'its metadata are damaged: {type(e).__name__}: {e}'
-    if origin is not None and origin.step != step:
-      return f'it is a copy of step {origin.step}'
-    for name, size in sizes.items():
-      item, _, inside = name.partition('/')
-      if inside and item not in self._items:
-        continue
-      found = _size(folder / name)
-      if found is None:
-        return f'{name} is missing'
-      if found != size:
-        return f'{name} has {found} bytes and should have {size}'
-    return None
+    return step_folder.fault(self._directory / str(step), self._items)
 
   def save(
     self,
@@ -191,7 +145,7 @@ class Checkpoints:
       return
     self.check_space(state)
     loss = math.inf if nats_per_token is None else nats_per_token
-    origin = _Origin(
+    origin = step_folder.Origin(
       step=step,
       run=self._run,
       nats_per_token=loss if math.isfinite(loss) else None,
@@ -201,7 +155,8 @@ class Checkpoints:
       response = ocp.save_checkpointables_async(
         self._directory / str(step),
         _items(state),
-        custom_metadata=manifest | {ORIGIN: dataclasses.asdict(origin)},
+        custom_metadata=manifest
+        | {step_folder.ORIGIN: dataclasses.asdict(origin)},
       )
       self._saving = step, self._thread.submit(self._finish, step, response)
 
@@ -210,7 +165,7 @@ class Checkpoints:
     folder = self._directory / str(step)
     if not pod.is_first() or not folder.exists():
       return
-    names = {path.name for path in _children(self._directory)}
+    names = {path.name for path in step_folder.children(self._directory)}
     asides = (f'{step}.aside-{i}' for i in itertools.count())
     folder.rename(self._directory / next(a for a in asides if a not in names))
 
@@ -218,7 +173,7 @@ class Checkpoints:
     """Runs in a thread, beside training."""
     response.result()
     if pod.is_first():
-      _write_listing(self._directory / str(step))
+      step_folder.write_listing(self._directory / str(step))
       self._prune()
 
   def _prune(self) -> None:
@@ -226,7 +181,7 @@ class Checkpoints:
     assert self._keep is not None  # Only a writer saves.
     ours = {}
     for step in self.steps():
-      origin = _read_origin(self._directory / str(step))
+      origin = step_folder.origin(self._directory / str(step))
       if origin is not None and origin.run == self._run:
         ours[step] = origin.nats_per_token
     kept = sorted(ours)[-self._keep :]
@@ -311,8 +266,7 @@ class Checkpoints:
   def manifest(self, step: int) -> dict[str, Any]:
     """The manifest saved with a step."""
     self._check_there(step)
-    found = _read_metadata(self._directory / str(step))
-    return {name: value for name, value in found.items() if name != ORIGIN}
+    return step_folder.manifest(self._directory / str(step))
 
   def restore(
     self, step: int, abstract: state_lib.State, cast: bool = False
@@ -331,7 +285,7 @@ class Checkpoints:
     items = self._load(step, _items(abstract), cast)
     count = jax.device_put(jax.numpy.int32(step), abstract.step.sharding)
     self._current = step
-    origin = _read_origin(self._directory / str(step))
+    origin = step_folder.origin(self._directory / str(step))
     if origin is not None:
       self._run = origin.run
     return state_lib.State(step=count, **items)
@@ -436,7 +390,7 @@ class Checkpoints:
     fault = self._fault(step)
     if fault is None:
       return
-    if step in self._folders():
+    if step in step_folder.steps(self._directory):
       fault = f'it is not whole: {fault}'
     else:
       fault = 'it is not there'
@@ -482,54 +436,6 @@ def _forms(item: str, tree: Any, cast: bool) -> dict[str, str]:
     type_ = '' if cast else f'{np.dtype(leaf.dtype).name} '
     forms[f'{item}/{name}'] = f'{type_}{tuple(leaf.shape)}'
   return forms
-
-
-def _children(directory: epath.Path) -> list[epath.Path]:
-  return [*directory.iterdir()] if directory.is_dir() else []
-
-
-def _size(path: epath.Path) -> int | None:
-  """Bytes of a file, or None if there is none."""
-  try:
-    return path.stat().length
-  except (FileNotFoundError, NotADirectoryError):
-    return None
-
-
-def _read_metadata(folder: epath.Path) -> dict[str, Any]:
-  """The manifest and the origin; ValueError if they are damaged."""
-  return json.loads((folder / METADATA).read_text())['custom_metadata'] or {}
-
-
-def _read_origin(folder: epath.Path) -> _Origin | None:
-  """None if the checkpoint says nothing of it, as old ones do."""
-  found = _read_metadata(folder).get(ORIGIN)
-  return None if found is None else _Origin(**found)
-
-
-def _read_listing(folder: epath.Path) -> dict[str, int]:
-  """{file: bytes}; empty if there is no listing, ValueError if damaged."""
-  path = folder / LISTING
-  return dict(json.loads(path.read_text())) if path.exists() else {}
-
-
-def _write_listing(folder: epath.Path) -> None:
-  """Lists the files of a finished save, whole or not at all."""
-  # Beside the folder, so that a kill leaves nothing in it.
-  scratch = folder.with_name(f'{folder.name}.orbax-checkpoint-tmp-{LISTING}')
-  scratch.write_text(json.dumps(_sizes(folder), indent=2) + '\n')
-  scratch.replace(folder / LISTING)
-
-
-def _sizes(folder: epath.Path, prefix: str = '') -> dict[str, int]:
-  """{'params/d/...': bytes, ...} of all files in a folder."""
-  sizes = {}
-  for path in sorted(folder.iterdir()):
-    if path.is_dir():
-      sizes |= _sizes(path, f'{prefix}{path.name}/')
-    else:
-      sizes[prefix + path.name] = path.stat().length
-  return sizes
 
 
 def _readable(size: int) -> str:

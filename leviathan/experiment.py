@@ -319,7 +319,7 @@ class Experiment:
       self.model,
       self.optimizer,
       config.optimizer.make_schedule(),
-      spike_deviations=config.optimizer.spike_deviations,
+      spike_deviations=config.optimizer.spike_deviations or math.inf,
       z_loss=config.train.z_loss,
       loss_chunks=config.train.loss_chunks,
       accumulation=config.train.accumulation,

@@ -43,7 +43,7 @@ class OptimizerConfig:
   moment_type: str  # of the first moment, one of MOMENT_TYPES
   weight_decay: float
   clip_norm: float  # global gradient norm, inf for none
-  spike_deviations: float  # see guard.py; inf: a spike is no reason to skip
+  spike_deviations: float | None  # see guard.py; None: nothing spikes
   skip_limit: int  # steps in a row; one more ends the run
 
   def __post_init__(self):
@@ -55,7 +55,9 @@ class OptimizerConfig:
       'epsilon': self.epsilon > 0,
       'weight_decay': self.weight_decay >= 0,
       'clip_norm': self.clip_norm > 0,
-      'spike_deviations': self.spike_deviations > 0,
+      'spike_deviations': (
+        self.spike_deviations is None or self.spike_deviations > 0
+      ),
       'skip_limit': self.skip_limit >= 0,
     }
     for name, in_range in ranges.items():
@@ -83,31 +85,27 @@ class OptimizerConfig:
 
   def _check_lengths(self):
     """The parts of the schedule fit into it."""
-    wsd = self.schedule == 'wsd'
-    if not wsd and self.decay_steps is not None:
+    horizon, warmup, decay = self.horizon, self.warmup_steps, self.decay_steps
+    if self.schedule != 'wsd' and decay is not None:
       raise errors.ConfigError(
-        f'config.optimizer.decay_steps={self.decay_steps} is for schedule=wsd, '
-        f'but schedule={self.schedule}; leave it out'
+        f'config.optimizer.decay_steps={decay} is for schedule=wsd, but '
+        f'schedule={self.schedule}; leave it out'
       )
-    if wsd and (self.decay_steps is None or self.decay_steps < 1):
+    if self.schedule == 'wsd' and (decay is None or decay < 1):
       raise errors.ConfigError(
-        f'config.optimizer.decay_steps={self.decay_steps}; give 1 or more '
-        'steps to schedule=wsd'
+        f'config.optimizer.decay_steps={decay}; give 1 or more steps to '
+        'schedule=wsd'
       )
-    if self.horizon is not None and not (0 <= self.warmup_steps < self.horizon):
+    if horizon is not None and not 0 <= warmup < horizon:
       raise errors.ConfigError(
-        f'config.optimizer.warmup_steps={self.warmup_steps} must be at least '
-        f'0 and below the horizon of {self.horizon} steps'
+        f'config.optimizer.warmup_steps={warmup} must be at least 0 and below '
+        f'the horizon of {horizon} steps'
       )
-
-    if wsd and self.horizon is not None:
-      assert self.decay_steps is not None
-      if self.warmup_steps + self.decay_steps > self.horizon:
-        raise errors.ConfigError(
-          f'config.optimizer.decay_steps={self.decay_steps} and warmup_steps='
-          f'{self.warmup_steps} are more than the horizon of {self.horizon} '
-          'steps; lower one'
-        )
+    if horizon is not None and warmup + (decay or 0) > horizon:
+      raise errors.ConfigError(
+        f'config.optimizer.decay_steps={decay} and warmup_steps={warmup} are '
+        f'more than the horizon of {horizon} steps; lower one'
+      )
 
   def make_schedule(self) -> optax.Schedule:
     """Learning rate by step: linear from 0, see SCHEDULES, then constant."""

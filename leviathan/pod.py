@@ -117,13 +117,19 @@ def check_platform(wanted: str) -> None:
   JAX goes on on the CPU when an accelerator cannot be opened.
   """
   found = jax.default_backend()
-  if wanted not in (AUTO, found):
-    raise errors.ConfigError(
-      f'config.train.platform={wanted!r}, but JAX found {found!r} '
-      f'({jax.device_count()} x {jax.devices()[0].device_kind}); look for '
-      'another process that holds the devices and for the extra '
-      f"'{'cuda' if wanted == 'gpu' else wanted}' of the installation"
+  if wanted in (AUTO, found):
+    return
+  remedy = 'set JAX_PLATFORMS=cpu'
+  if wanted != 'cpu':
+    extra = 'cuda' if wanted == 'gpu' else wanted
+    remedy = (
+      'look for another process that holds the devices, and for the extra '
+      f'{extra!r} of the installation'
     )
+  raise errors.ConfigError(
+    f'config.train.platform={wanted!r}, but JAX found {found!r} '
+    f'({jax.device_count()} x {jax.devices()[0].device_kind}); {remedy}'
+  )
 
 
 def is_first() -> bool:
@@ -176,7 +182,7 @@ def together(work: Callable[[], T]) -> T:
   except OSError as e:
     failed = errors.CheckpointError(
       f'{e.filename or "the disk"}: {e.strerror or e}; mend that, or give '
-      'another --workdir'
+      'another path'
     )
   if jax.process_count() == 1:
     if failed:

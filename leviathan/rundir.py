@@ -6,7 +6,6 @@
 from collections.abc import Sequence
 import dataclasses
 import json
-import math
 from typing import Any
 
 from etils import epath
@@ -55,7 +54,7 @@ ADDED: dict[str, Any] = {
   'optimizer.schedule': 'cosine',
   'optimizer.decay_steps': None,
   'optimizer.moment_type': 'float32',
-  'optimizer.spike_deviations': math.inf,
+  'optimizer.spike_deviations': None,
   'optimizer.skip_limit': 0,
   'model.attention': 'xla',
   'checkpoint.keep_best': 0,

@@ -1,5 +1,7 @@
 """Evaluating a checkpoint gives what training saw, on any number of devices."""
 
+import shutil
+
 import jax
 import numpy as np
 import pytest
@@ -96,6 +98,19 @@ def test_a_checkpoint_of_another_run_is_refused(run):
     with pytest.raises(errors.CheckpointError, match='--allow=manifest.arm '):
       restore.restore(other, None)
     restore.restore(other, None, ['manifest.arm'])
+
+
+def test_a_run_without_evaluation_sets_asks_for_data(run, tmp_path, leviathan):
+  shutil.copytree(run.path, tmp_path / 'run')
+  copy = rundir.open_(str(tmp_path / 'run'))
+  config = copy.config()
+  config['evaluate']['datasets'] = []
+  rundir.write_json(copy.config_file, config)
+  code, stdout, stderr = leviathan('evaluate', f'--workdir={copy.path}')
+  assert code == 2 and not stdout
+  error = stderr.splitlines()[-1]
+  assert error.startswith(f'error: {copy.path} has no config.evaluate.datasets')
+  assert error.endswith('--data=DIR')
 
 
 def test_any_number_of_devices_scores_alike(loaded, run, tiny):

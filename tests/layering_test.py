@@ -18,6 +18,7 @@ LAYERS = {
   'config': 0,
   'digits': 0,
   'prng': 0,
+  'step_folder': 0,
   'watchdog': 0,
   'pod': 0,
   'sharding': 0,

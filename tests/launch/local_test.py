@@ -47,12 +47,17 @@ def test_each_process_knows_its_number_and_where_to_meet():
 
 
 def test_dry_run_prints_the_commands_with_their_environment():
-  code, stdout, _ = local('--dry_run', '--gpus', '--', 'leviathan', 'train')
+  code, stdout, _ = local(
+    '--dry_run', '--devices=4', '--', 'leviathan', 'train'
+  )
   assert code == 0
-  one, two = stdout.splitlines()
-  assert one.startswith('CUDA_VISIBLE_DEVICES=0 leviathan train --coordinator=')
-  assert two.startswith('CUDA_VISIBLE_DEVICES=1 leviathan train --coordinator=')
-  assert two.endswith('--num_processes=2 --process_id=1')
+  for i, line in enumerate(stdout.splitlines()):
+    assert line.startswith(
+      "JAX_PLATFORMS=cpu XLA_FLAGS='--xla_other=1 "
+      "--xla_force_host_platform_device_count=4' leviathan train --coordinator="
+    )
+    assert line.endswith(f'--num_processes=2 --process_id={i}')
+  assert stdout.count('\n') == 2
 
 
 def test_a_program_that_is_not_there_is_one_line():
