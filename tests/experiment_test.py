@@ -1,5 +1,8 @@
 """What a config may not ask for, said with what it may."""
 
+import dataclasses
+import json
+
 import jax
 import pytest
 
@@ -60,3 +63,48 @@ def test_a_batch_must_divide_over_devices_and_micro_batches(tiny):
     'config.data.batch_size=20 does not divide over 4 devices (data x fsdp) x '
     'config.train.accumulation=3; the nearest that does is 24'
   )
+
+
+@pytest.mark.parametrize(
+  'changes, message',
+  [
+    (
+      {'train__platform': 'tpus'},
+      "config.train.platform='tpus'; choose one of auto, cpu, gpu, tpu",
+    ),
+    (
+      {'train__stall_seconds': 0.0},
+      'config.train.stall_seconds=0.0; give more than 0',
+    ),
+    (
+      {'train__stall_seconds': float('nan')},
+      'config.train.stall_seconds=nan; give more than 0',
+    ),
+    (
+      {'checkpoint__keep_best': 2, 'evaluate__datasets': ()},
+      'config.checkpoint.keep_best=2 keeps the lowest loss on the first of '
+      'config.evaluate.datasets; name one',
+    ),
+    (
+      {'checkpoint__keep_best': 2, 'checkpoint__interval': 6},
+      'config.checkpoint.keep_best=2 wants steps that are evaluated: '
+      'config.checkpoint.interval=6 is not a multiple of '
+      'config.evaluate.interval=4',
+    ),
+  ],
+)
+def test_settings_of_a_run_that_cannot_be_are_refused(tiny, changes, message):
+  with pytest.raises(errors.ConfigError) as caught:
+    tiny.config(**changes)
+  assert str(caught.value) == message
+
+
+def test_the_best_are_kept_of_steps_that_are_evaluated(tiny):
+  config = tiny.config(checkpoint__keep_best=2, checkpoint__interval=8)
+  assert config.checkpoint.keep_best == 2
+
+
+def test_a_run_s_config_is_json_of_the_strict_kind(tiny):
+  """Which has no word for what is not finite; other tools read it, too."""
+  text = json.dumps(dataclasses.asdict(tiny.config()), allow_nan=False)
+  assert json.loads(text)['optimizer']['spike_deviations'] is None
