@@ -30,6 +30,7 @@ EXTRAS = {
     # Kernels are compiled for TPUs that need not be there.
     'libtpu==0.0.42.*; '
     'sys_platform == "linux" and platform_machine == "x86_64"',
+    'lm-eval==0.4.13',
     'pyright[nodejs]==1.1.414',
     'pytest==9.2.0',
     'pytest-xdist==3.8.0',
@@ -44,7 +45,7 @@ EXTRAS = {
   # Its Slurm executor needs no more; its Ray executor needs `ray`.
   'datatrove': ['datatrove==0.10.1'],
   'hf': ['torch==2.13.0', 'transformers==5.24.0'],
-  'eval': [],
+  'eval': ['lm-eval==0.4.13'],
   'tensorboard': ['tensorboardX==2.6.5'],
   'wandb': ['wandb==0.31.0'],
 }
