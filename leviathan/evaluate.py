@@ -21,18 +21,24 @@ def evaluate(loaded: restore.Restored, directory: str) -> dict[str, Any]:
   found = dataset.manifest
   trained_on = loaded.run.manifest()
   experiment.check_tokenizer(dataset, trained_on['tokenizer']['sha256'])
-  bin_V = frequency.bin_of_token(loaded.run.unigram_counts())
-  score = loaded.parts.scorer
-  sums = score(loaded.params, loaded.parts.eval_batches(dataset), bin_V)
+  trained_V, scored_V = loaded.run.unigram_counts(), dataset.unigram_counts()
+  scored = loaded.parts.scorer(
+    loaded.params,
+    loaded.parts.eval_batches(dataset),
+    frequency.bin_of_token(trained_V),
+    len(frequency.NAMES),
+  ).first(len(dataset))
   common = {
     'dataset_fingerprint': found.fingerprint,
-    'unigram_entropy_nats': counts.entropy(dataset.unigram_counts()),
+    'unigram_entropy_nats': counts.entropy(scored_V),
   }
   figures = {
-    'perplexity': perplexity.summary(sums, found.tokens, found.bytes),
+    'perplexity': perplexity.with_interval(
+      scored.predicted, found.tokens, found.bytes
+    ),
     'frequency': {
       'trained_on_fingerprint': trained_on['dataset_fingerprint'],
-      'bins': frequency.summary(sums, bin_V),
+      **frequency.summary(scored, trained_V, scored_V),
     },
   }
   return {task: common | figures[task] for task in TASKS}

@@ -208,11 +208,11 @@ def evaluator(
 
     results = {}
     for name, dataset in datasets.items():
-      sums = scorer(params, batches(dataset), one_class_V)
+      scored = scorer(params, batches(dataset), one_class_V, 1)
       if stopped:
         return None
       results[name] = perplexity.summary(
-        sums, dataset.manifest.tokens, dataset.manifest.bytes
+        scored.predicted, dataset.manifest.tokens, dataset.manifest.bytes
       )
     return results
 

@@ -1,13 +1,16 @@
-"""Scoring a dataset: sums of nll by class of the predicted token.
+"""Scoring a dataset: sums of nll by class of token, a column a row.
 
 Everything that is evaluated is such a sum: perplexity has one class, frequency
-strata have one a bin. The sums are made on the device over the whole mesh and
-added up in float64 on the host; the one division is the caller's.
+strata have one a bin. The sums of each row, a sequence of the dataset, are made
+on the device and kept in float64 on the host, so that rows can be resampled;
+the one division is the caller's.
 """
 
 from collections.abc import Callable
 from collections.abc import Iterable
+import functools
 from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,50 +22,78 @@ from leviathan import model as model_lib
 from leviathan import sharding
 from leviathan import step
 
-Scorer = Callable[[Any, Iterable[arrays.Batch], np.ndarray], metrics.Sums]
+
+class Scored(NamedTuple):
+  """Sums of each row, with nll and tokens of shape (classes, rows), float64.
+
+  Attributes:
+    predicted: a token counts in the class of what is predicted.
+    input: a token counts in the class of the input that it is predicted after,
+      the last one of those that are seen.
+  """
+
+  predicted: metrics.Sums
+  input: metrics.Sums
+
+  def first(self, rows: int) -> 'Scored':
+    """Of the first rows alone: without those that fill up the last batch."""
+    return Scored(
+      *(metrics.Sums(s.nll[:, :rows], s.tokens[:, :rows]) for s in self)
+    )
+
+
+# (params, batches, class_V, classes) -> Scored
+Scorer = Callable[[Any, Iterable[arrays.Batch], np.ndarray, int], Scored]
 
 
 def make(
   model: model_lib.Transformer, mesh: jax.sharding.Mesh, loss_chunks: int
 ) -> Scorer:
-  """(params, batches, class_V) -> Sums of shape (number of classes,).
+  """(params, batches, class_V, classes) -> Scored, the same in every process.
 
-  `class_V` gives each token's class, 0, 1, ...; every token is in one.
+  `class_V` gives each token's class, in [0, classes); every token is in one.
+  Rows come in the order of the batches of all processes, which deal them as
+  `loader.eval_batches` does. Those that fill up the last batch have 0 tokens.
+
   `loss_chunks` are the parts that the sequences are scored in.
   """
+  whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
 
-  @jax.jit
-  def sums_of_batch(params, batch, class_V, class_Q):
+  @functools.partial(jax.jit, out_shardings=whole)
+  def sums_of_batch(params, batch, place_B, class_V, class_Q):
     nll_BL = step.forward(
       model, params, batch, z_loss=0.0, chunks=loss_chunks
     ).nll_BL
-    class_BL = jnp.take(class_V, batch.targets_BL)
-    member_QBL = (class_BL == class_Q[:, None, None]) * batch.weights_BL
-    return metrics.Sums(
-      nll=jnp.sum(member_QBL * nll_BL, axis=(1, 2)),
-      tokens=jnp.sum(member_QBL, axis=(1, 2)),
-    )
 
-  def score(params, batches, class_V):
-    count = int(class_V.max()) + 1
-    class_Q = np.arange(count)
-    total = metrics.Sums(np.zeros(count), np.zeros(count))
+    def by_class(ids_BL):
+      class_BL = jnp.take(class_V, ids_BL)
+      member_QBL = class_BL == class_Q[:, None, None]
+      member_QBL &= batch.weights_BL > 0
+      nll_QB = jnp.sum(jnp.where(member_QBL, nll_BL, 0), axis=2)
+      return nll_QB, jnp.sum(member_QBL, axis=2, dtype=jnp.float32)
+
+    return by_class(batch.targets_BL), by_class(batch.inputs_BL), place_B
+
+  def score(params, batches, class_V, classes):
+    class_Q = np.arange(classes)
+    found = [np.zeros((2, 2, classes, 0))]
     with jax.set_mesh(mesh):
       for batch in batches:
-        sums = sums_of_batch(params, to_mesh(batch, mesh), class_V, class_Q)
-        total = metrics.Sums(
-          *(
-            a + np.asarray(b, np.float64)
-            for a, b in zip(total, sums, strict=True)
-          )
-        )
-    return total
+        rows = len(batch.inputs_BL)
+        # A mesh may put the rows of one process between those of another.
+        place_B = np.arange(rows, dtype=np.int32) + rows * jax.process_index()
+        batch, place_B = to_mesh((batch, place_B), mesh)
+        *sums, place_B = sums_of_batch(params, batch, place_B, class_V, class_Q)
+        order_B = np.argsort(place_B)
+        found.append(np.asarray(jax.device_get(sums), np.float64)[..., order_B])
+    predicted, input_ = np.concatenate(found, axis=-1)
+    return Scored(metrics.Sums(*predicted), metrics.Sums(*input_))
 
   return score
 
 
-def to_mesh(batch: arrays.Batch, mesh: jax.sharding.Mesh) -> arrays.Batch:
-  """This process's rows as its share of the global batch."""
+def to_mesh(batch: Any, mesh: jax.sharding.Mesh) -> Any:
+  """This process's rows as its share of the global batch, in any structure."""
   return jax.make_array_from_process_local_data(
     sharding.batch_sharding(mesh), batch
   )

@@ -6,6 +6,7 @@ import dataclasses
 from etils import epath
 
 from leviathan import errors
+from leviathan.eval import frequency
 from leviathan.report import curves
 from leviathan.report import runs
 from leviathan.report import tables
@@ -16,7 +17,7 @@ def write(workdirs: Sequence[str], directory: epath.Path) -> epath.Path:
 
   Raises:
     CheckpointError: a run is missing, was not evaluated, or was trained or
-      evaluated on other data than the first.
+      evaluated on other data than the first; nothing is written.
   """
   found = _distinct(workdirs, [runs.read(workdir) for workdir in workdirs])
   for workdir, run in zip(workdirs, found, strict=True):
@@ -25,8 +26,6 @@ def write(workdirs: Sequence[str], directory: epath.Path) -> epath.Path:
     name: row['unigram_entropy_nats']
     for name, row in found[0].results['perplexity'].items()
   }
-  directory.mkdir(parents=True, exist_ok=True)
-  curves.draw(found, entropies, directory / 'curves.png')
   parts = ['# Report', '![Loss by tokens](curves.png)']
   for name, entropy in entropies.items():
     parts += [
@@ -34,13 +33,62 @@ def write(workdirs: Sequence[str], directory: epath.Path) -> epath.Path:
       f'Unigram entropy: {entropy:.4f} nats per token. A model below it has '
       'learned more than how frequent each token is.',
       tables.losses(found, name),
-      'Perplexity by how frequent the predicted token was in training:',
-      tables.frequency(found, name),
+      *_frequency(found, name),
     ]
   parts += ['## Parameters', tables.parameters(found)]
+  directory.mkdir(parents=True, exist_ok=True)
+  curves.draw(found, entropies, directory / 'curves.png')
   page = directory / 'report.md'
   page.write_text('\n\n'.join(parts) + '\n')
   return page
+
+
+def _frequency(found: Sequence[runs.Run], dataset: str) -> list[str]:
+  """The frequency strata of a dataset, and how runs differ in them."""
+  parts = []
+  for side, words in frequency.SIDES.items():
+    if all(side in run.results['frequency'][dataset] for run in found):
+      parts += [
+        f'Perplexity by how frequent the {words} token was in training:',
+        tables.frequency(found, dataset, side),
+      ]
+  return parts + _differences(found, dataset) if found[1:] else parts
+
+
+def _differences(found: Sequence[runs.Run], dataset: str) -> list[str]:
+  """How each further run differs from the first, sequence by sequence."""
+  missing = [
+    f'`leviathan evaluate --workdir={run.path} --step={run.step} '
+    '--tasks=frequency`'
+    for run in found
+    if dataset not in run.samples
+  ]
+  if missing:
+    return [
+      'For differences paired by sequence, evaluate again, which writes what '
+      f'each sequence cost: {", ".join(missing)}.'
+    ]
+  compared = {}
+  first, *others = found
+  for run in others:
+    try:
+      compared[run.label] = frequency.compare(
+        first.samples[dataset], run.samples[dataset]
+      )
+    except errors.DataError as e:
+      raise errors.CheckpointError(
+        f'{first.path} and {run.path}, {dataset}: {e}'
+      ) from e
+  parts = []
+  for side, words in frequency.SIDES.items():
+    parts += [
+      f'Difference to {first.label}, nats per token, paired by sequence, by '
+      f'how frequent the {words} token was in training; in brackets the 95 % '
+      'interval of the bootstrap over sequences, after it the ratio of the '
+      'perplexities:',
+      tables.differences({run: rows[side] for run, rows in compared.items()}),
+    ]
+  return parts
 
 
 def _distinct(

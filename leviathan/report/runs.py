@@ -1,15 +1,20 @@
 """A run as a report needs it, from its files alone."""
 
 import dataclasses
+import functools
 import json
 import math
 import statistics
 from typing import Any
 
+from etils import epath
+
 from leviathan import errors
 from leviathan import metrics
 from leviathan import parameters
 from leviathan import rundir
+
+SAMPLES_FILE = 'frequency.samples.jsonl'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,14 +22,18 @@ class Run:
   """One run.
 
   Attributes:
+    path: its directory.
+    step: the latest that was evaluated.
     label: its arm, and its directory where several runs have that arm.
     parameters: counts by component.
     rows: of metrics.jsonl.
-    results: {task: {dataset: figures}} of the latest evaluated step.
+    results: {task: {dataset: figures}} of that step.
     tokens: seen at that step.
     dataset_fingerprint: of what it was trained on.
   """
 
+  path: epath.Path
+  step: int
   label: str
   parameters: dict[str, int]
   rows: list[dict[str, Any]]
@@ -64,6 +73,19 @@ class Run:
     """The names of its config's evaluation sets."""
     return [s.removeprefix('validation/') for s in self.validation_splits]
 
+  @functools.cached_property
+  def samples(self) -> dict[str, list[dict[str, Any]]]:
+    """{dataset: what each sequence cost by frequency}, of the ones written.
+
+    Raises:
+      CheckpointError: a line is not JSON.
+    """
+    file = rundir.RunDir(self.path).eval_dir(self.step) / SAMPLES_FILE
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in metrics.read(file):
+      found.setdefault(row['dataset'], []).append(row)
+    return found
+
 
 def read(workdir: str) -> Run:
   """The run in a directory.
@@ -95,6 +117,8 @@ def read(workdir: str) -> Run:
       f'{run.metrics_file} has no row up to step {step}; restore the file'
     )
   return Run(
+    path=run.path,
+    step=step,
     label=manifest['arm'],
     parameters=parameters.count(manifest['parameters'], manifest['vocab_size']),
     rows=rows,

@@ -1,6 +1,8 @@
 """Tables of runs, in Markdown."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
 
 from leviathan.report import runs
 
@@ -36,9 +38,15 @@ def losses(found: Sequence[runs.Run], dataset: str) -> str:
   return markdown(header, rows)
 
 
-def frequency(found: Sequence[runs.Run], dataset: str) -> str:
-  """Perplexity by training frequency, an arm a column."""
-  columns = [run.results['frequency'][dataset]['bins'] for run in found]
+def frequency(found: Sequence[runs.Run], dataset: str, side: str) -> str:
+  """Perplexity by training frequency, an arm a column.
+
+  Args:
+    found: the runs.
+    dataset: that they were evaluated on.
+    side: of `eval.frequency.SIDES`.
+  """
+  columns = [run.results['frequency'][dataset][side] for run in found]
   rows = []
   for bins in zip(*columns, strict=True):
     perplexities = [
@@ -54,6 +62,34 @@ def frequency(found: Sequence[runs.Run], dataset: str) -> str:
     )
   header = ['training frequency', 'types', 'tokens scored']
   return markdown(header + [run.label for run in found], rows)
+
+
+def differences(
+  compared: Mapping[str, Sequence[dict[str, Any]]],
+) -> str:
+  """Nats per token less those of the first run, a further run a column.
+
+  Args:
+    compared: {run: rows of one side of `eval.frequency.compare`}.
+  """
+  rows = []
+  for bins in zip(*compared.values(), strict=True):
+    rows.append(
+      [bins[0]['frequency'], f'{bins[0]["tokens"]:,}', *map(_difference, bins)]
+    )
+  return markdown(['training frequency', 'tokens scored', *compared], rows)
+
+
+def _difference(row: dict[str, Any]) -> str:
+  """'-0.0312 [-0.0401, -0.0223], 96.9 %'."""
+  if not row['tokens']:
+    return 'n = 0'
+  ends = row.get('nats_per_token_difference_interval')
+  interval = f' [{ends[0]:+.4f}, {ends[1]:+.4f}]' if ends else ''
+  return (
+    f'{row["nats_per_token_difference"]:+.4f}{interval}, '
+    f'{row["perplexity_ratio_percent"]:.1f} %'
+  )
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""Scores do not depend on batches, padding or mesh."""
+"""Scores of a row do not depend on batches, padding or mesh."""
 
 import dataclasses
 import itertools
@@ -22,6 +22,9 @@ def parts_on(config, mesh):
     jax.devices()[:count],
   )
   return experiment.Experiment(config, made)
+
+
+LENGTHS = (5, 6, 7, 8, 9, 10, 11)
 
 
 def ragged(lengths, batch, length=16, vocab=512, packed=False):
@@ -62,30 +65,46 @@ def params(config):
   return jax.tree.map(np.asarray, state.params)
 
 
-LENGTHS = (5, 6, 7, 8, 9, 10, 11)
-
-
 @pytest.fixture(scope='module')
 def wanted(config, params):
-  """(sum of nll, tokens) of one sequence at a time, on one device."""
-  return sums_on(config, params, (1, 1, 1), batch=1)
+  """The rows one at a time, on one device."""
+  return scored_on(config, params, (1, 1, 1), batch=1)
 
 
-def sums_on(config, params, mesh, **rows):
-  parts = parts_on(config, mesh)
-  return parts.scorer(params, ragged(LENGTHS, **rows), np.zeros(512, np.int32))
+CLASSES = 5
+CLASS_V = np.arange(512, dtype=np.int32) % CLASSES
+
+
+def scored_on(config, params, mesh, **rows):
+  scorer = parts_on(config, mesh).scorer
+  batches = ragged(LENGTHS, **rows)
+  return scorer(params, batches, CLASS_V, CLASSES).first(len(LENGTHS))
+
+
+def check_same(found, wanted):
+  for ours, theirs in zip(found, wanted, strict=True):
+    np.testing.assert_array_equal(ours.tokens, theirs.tokens)
+    np.testing.assert_allclose(ours.nll, theirs.nll, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
   'batch, mesh',
-  [(2, (1, 1, 1)), (4, (1, 1, 1)), (8, (1, 8, 1)), (8, (2, 2, 2))],
+  [
+    (2, (1, 1, 1)),
+    (4, (1, 1, 1)),
+    (8, (1, 1, 1)),
+    (8, (1, 8, 1)),
+    (8, (2, 2, 2)),
+  ],
 )
 def test_sums_are_the_same_for_every_batch_and_mesh(
   config, params, wanted, batch, mesh
 ):
-  sums = sums_on(config, params, mesh, batch=batch)
-  assert sums.tokens == wanted.tokens == sum(LENGTHS)
-  np.testing.assert_allclose(sums.nll, wanted.nll, rtol=1e-5)
+  found = scored_on(config, params, mesh, batch=batch)
+  check_same(found, wanted)
+  for sums in found:
+    np.testing.assert_array_equal(sums.tokens.sum(axis=0), LENGTHS)
+    assert sums.nll.dtype == sums.tokens.dtype == np.float64
 
 
 @pytest.mark.parametrize('mesh', [(1, 1, 1), (2, 2, 2)])
@@ -94,45 +113,74 @@ def test_sums_are_the_same_in_chunks_and_have_no_z_loss(
 ):
   settings = dataclasses.replace(config.train, loss_chunks=8, z_loss=1.0)
   changed = dataclasses.replace(config, train=settings)
-  sums = sums_on(changed, params, mesh, batch=8)
-  assert sums.tokens == wanted.tokens
-  np.testing.assert_allclose(sums.nll, wanted.nll, rtol=1e-5)
+  check_same(scored_on(changed, params, mesh, batch=8), wanted)
 
 
 @pytest.mark.parametrize('mesh', [(1, 8, 1), (2, 2, 2)])
 def test_packed_documents_have_the_same_sums_on_every_mesh(
-  config, params, wanted, mesh
+  config, params, mesh
 ):
   # Larger than at the start, so that what another document says would count.
   larger = {part: params[part] for part in ('blocks', 'head')}
   params = dict(params) | jax.tree.map(lambda p: 20 * p, larger)
   one, many, leaking = (
-    sums_on(config, params, where, batch=8, packed=packed)
+    scored_on(config, params, where, batch=8, packed=packed)
     for where, packed in (((1, 1, 1), True), (mesh, True), (mesh, False))
   )
-  assert one.tokens == many.tokens == wanted.tokens
-  np.testing.assert_allclose(many.nll, one.nll, rtol=1e-5)
-  assert abs(leaking.nll / one.nll - 1) > 1e-3
+  check_same(many, one)
+  change = leaking.predicted.nll.sum() / one.predicted.nll.sum() - 1
+  assert abs(change) > 1e-3
 
 
-def test_classes_add_up_to_the_total(config, params, wanted):
-  parts = parts_on(config, (1, 1, 1))
-  class_V = np.arange(512, dtype=np.int32) % 5
-  sums = parts.scorer(params, ragged(LENGTHS, 4), class_V)
-  assert sums.nll.shape == (5,)
-  assert sums.tokens.sum() == sum(LENGTHS)
-  np.testing.assert_allclose(sums.nll.sum(), wanted.nll[0], rtol=1e-6)
-  targets = [b.targets_BL[b.weights_BL > 0] for b in ragged(LENGTHS, 4)]
-  counts = np.bincount(np.concatenate(targets) % 5, minlength=5)
-  np.testing.assert_array_equal(sums.tokens, counts)
+def test_classes_are_those_of_the_targets_and_of_the_inputs(wanted):
+  (batch,) = ragged(LENGTHS, len(LENGTHS))
+  for sums, ids_BL in zip(
+    wanted, (batch.targets_BL, batch.inputs_BL), strict=True
+  ):
+    for i, length in enumerate(LENGTHS):
+      counts_Q = np.bincount(CLASS_V[ids_BL[i, :length]], minlength=CLASSES)
+      np.testing.assert_array_equal(sums.tokens[:, i], counts_Q)
+  # The same tokens, differently dealt to classes.
+  predicted, input_ = wanted
+  np.testing.assert_allclose(
+    predicted.nll.sum(axis=0), input_.nll.sum(axis=0), rtol=1e-6
+  )
+  assert not np.allclose(predicted.nll, input_.nll, rtol=1e-2)
+
+
+def test_the_number_of_classes_is_that_asked_for(config, params, wanted):
+  """Also where the vocabulary has none of the last, or there are no rows."""
+  scorer = parts_on(config, (1, 1, 1)).scorer
+  one_class_V = np.zeros(512, np.int32)
+  sums = scorer(params, ragged(LENGTHS, 8), one_class_V, 3).predicted
+  assert sums.nll.shape == (3, 8)
+  assert sums.tokens.sum(axis=1).tolist() == [sum(LENGTHS), 0, 0]
+  assert sums.tokens[:, len(LENGTHS) :].sum() == 0
+  np.testing.assert_allclose(
+    sums.nll[0, : len(LENGTHS)], wanted.predicted.nll.sum(axis=0), rtol=1e-5
+  )
+  assert scorer(params, [], one_class_V, 3).input.nll.shape == (3, 0)
+
+
+def test_rows_come_in_order_wherever_the_mesh_puts_them(
+  config, params, wanted, monkeypatch
+):
+  """As over hosts whose devices do not follow one another in the mesh."""
+  honest = score.to_mesh
+
+  def shuffled(batch, mesh):
+    order_B = np.random.default_rng(0).permutation(4)
+    return honest(jax.tree.map(lambda x: x[order_B], batch), mesh)
+
+  monkeypatch.setattr(score, 'to_mesh', shuffled)
+  check_same(scored_on(config, params, (1, 1, 1), batch=4), wanted)
 
 
 def test_a_uniform_model_has_the_perplexity_of_its_vocabulary(config, params):
   """With a head of zeros every token has probability 1 / V."""
-  parts = parts_on(config, (1, 1, 1))
   flat = dict(params) | {'head': {'out_VD': params['head']['out_VD'] * 0}}
-  sums = parts.scorer(flat, ragged(LENGTHS, 4), np.zeros(512, np.int32))
-  np.testing.assert_allclose(sums.nll / sums.tokens, np.log(512), rtol=1e-6)
+  sums = scored_on(config, flat, (1, 1, 1), batch=4).predicted
+  np.testing.assert_allclose(sums.nll, sums.tokens * np.log(512), rtol=1e-6)
 
 
 def test_a_dataset_is_scored_once_token_for_token(tiny, config):
