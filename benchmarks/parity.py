@@ -2,12 +2,12 @@
 
   python benchmarks/parity.py --workdir=runs/lev --task_data=official/files
 
-Each of the six tasks and Wikitext is run on the same checkpoint and the same
-files by this project's own code and through the harness: prompts, choices,
-tokens, windows, metrics and averages are each's own, the forward pass is shared.
-Prints one JSON row a task. Items disagree where a request has other tokens or a
-log-probability that differs by more than TOLERANCE, or where another choice is
-made; figures where they differ in more than rounding. Any of that exits with 1.
+Each of the six tasks and Wikitext is run on the same checkpoint and files by
+this project's own code and through the harness: prompts, choices, tokens,
+metrics and averages are each's own, the forward pass is shared. Prints one JSON
+row a task. Items disagree where a request has other tokens or a log-probability
+that differs by more than TOLERANCE, or where another choice is made; figures
+where they differ by more than rounding. Any of that exits with 1.
 """
 
 from collections.abc import Sequence

@@ -281,7 +281,7 @@ def _protocol(
     'version': found['versions'].get(name),
     'shots': found['n-shot'].get(name),
     'limit': limit,
-    'length': model.length,
+    'window': model.length,
     'resamples': RESAMPLES,
     'seeds': SEEDS,
     'tokenizer_sha256': model.tokenizer.sha256,
@@ -300,15 +300,26 @@ def _result(
     metric, comma, filter_ = key.partition(',')
     if comma and isinstance(value, numbers.Real):
       figures[metric if filter_ == 'none' else key] = float(value)
-  of_task = [s for (task, *_), s in scored.items() if task == name]
-  if name in found['n-samples']:
-    figures['items'] = found['n-samples'][name]['effective']
-  if of_task:
-    figures['scored_tokens'] = sum(s.tokens for s in of_task)
-    figures['truncated'] = sum(s.truncated for s in of_task)
+  members = _members(found, name)
+  asked = [s for (task, *_), s in scored.items() if task in members]
+  counts = [
+    n['effective'] for t, n in found['n-samples'].items() if t in members
+  ]
+  figures['items'] = sum(counts)
+  # Both 0 where text is written.
+  figures['scored_tokens'] = sum(s.tokens for s in asked)
+  figures['truncated'] = sum(s.truncated for s in asked)
   figures['protocol'] = protocol
   rows = found['samples'].get(name, [])
   return Result(figures, [_sample(name, row, scored) for row in rows])
+
+
+def _members(found: Mapping[str, Any], name: str) -> set[str]:
+  """A task itself, or the tasks of a group."""
+  inside = found['group_subtasks'].get(name)
+  if inside is None:
+    return {name}
+  return set().union(*(_members(found, member) for member in inside))
 
 
 def _sample(

@@ -4,14 +4,16 @@
 """
 
 import collections
+from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
+import contextlib
 import functools
 from typing import Any
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from lm_eval.api import instance
 from lm_eval.api import model as lm_eval_model
 from lm_eval.models import utils as lm_eval_utils
 import numpy as np
@@ -51,7 +53,7 @@ class HarnessModel(lm_eval_model.TemplateLM):
     self.scored: dict[tuple[Any, Any, int], requests_lib.Scored] = {}
     self._model = model
     self._sampler = functools.cache(model.sampler)
-    self._instances: Sequence[instance.Instance] = ()
+    self._instances: Sequence[Any] = ()
 
   @property
   def eot_token_id(self) -> int:
@@ -76,7 +78,7 @@ class HarnessModel(lm_eval_model.TemplateLM):
     return list(pair.ids[: pair.start]), list(pair.ids[pair.start :])
 
   def loglikelihood(
-    self, requests: list[instance.Instance], disable_tqdm: bool = True
+    self, requests: list[Any], disable_tqdm: bool = True
   ) -> list[tuple[float, bool]]:
     """Of each (context, continuation): nats, and whether all were likeliest."""
     for request in requests:
@@ -100,7 +102,7 @@ class HarnessModel(lm_eval_model.TemplateLM):
     return [(-s.nats, s.greedy) for s in scored]
 
   def loglikelihood_rolling(
-    self, requests: list[instance.Instance], disable_tqdm: bool = True
+    self, requests: list[Any], disable_tqdm: bool = True
   ) -> list[float]:
     """Of each whole text, after EOS, each token scored once: nats."""
     del disable_tqdm
@@ -116,14 +118,14 @@ class HarnessModel(lm_eval_model.TemplateLM):
 
   def _score(self, instances, asked) -> list[requests_lib.Scored]:
     """By the scorer, and kept in `scored`."""
-    with _bar(len(asked)) as bar:
-      scored = self._model.scorer(self._model.params, asked, bar.update)
+    with _ticks(len(asked)) as tick:
+      scored = self._model.scorer(self._model.params, asked, tick)
     for i, s in zip(instances, scored, strict=True):
       self.scored[i.task_name, i.doc_id, i.idx] = s
     return scored
 
   def generate_until(
-    self, requests: list[instance.Instance], disable_tqdm: bool = True
+    self, requests: list[Any], disable_tqdm: bool = True
   ) -> list[str]:
     """Each prompt's continuation, up to a stop, EOS or so many tokens."""
     del disable_tqdm
@@ -137,21 +139,21 @@ class HarnessModel(lm_eval_model.TemplateLM):
       for start in range(0, len(members), ROWS)
     ]
     texts = [''] * len(prompts)
-    with _bar(len(prompts)) as bar:
+    with _ticks(len(prompts)) as tick:
       for number, members in enumerate(batches):
         found = self._continue([prompts[i] for i in members], number)
         for i, new in zip(members, found, strict=True):
           texts[i] = self._text(new, prompts[i].until)
-        bar.update(len(members))
+        tick(len(members))
     return texts
 
-  def _prompt(self, request: instance.Instance) -> _Prompt:
+  def _prompt(self, request: Any) -> _Prompt:
     """The end of the prompt, so that what is asked for fits after it.
 
     More new tokens than half of the length leave the prompt the other half.
     """
     context, given = request.args
-    how = lm_eval_utils.normalize_gen_kwargs(given)
+    how: dict[str, Any] = dict(lm_eval_utils.normalize_gen_kwargs(given))
     if how['temperature'] and (other := sorted(set(how) - set(CHOICES))):
       raise errors.ConfigError(
         f'{request.task_name} samples by {", ".join(other)}, which this '
@@ -192,6 +194,12 @@ class HarnessModel(lm_eval_model.TemplateLM):
     return text
 
 
-def _bar(total: int) -> tqdm.tqdm:
-  """Of requests; none where no terminal is."""
-  return tqdm.tqdm(total=total, unit=' requests', disable=None)
+@contextlib.contextmanager
+def _ticks(total: int) -> Iterator[Callable[[int], None]]:
+  """A bar of so many requests, where there is a terminal to see it."""
+  with tqdm.tqdm(total=total, unit=' requests', disable=None) as bar:
+
+    def tick(count: int) -> None:
+      bar.update(count)
+
+    yield tick
