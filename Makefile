@@ -3,6 +3,9 @@
 #   make quickstart   text -> tokenizer -> dataset -> tied and lev -> report
 #   make test         all tests, on the CPU
 #   make lint         style and types
+#   make parity       the tasks on the quickstart's lev, item by item as in
+#                     lm-evaluation-harness; TASK_DATA=DIR has the official
+#                     files, LIMIT=N takes N items of each task
 
 PYTHON ?= python3
 VENV := .venv
@@ -63,3 +66,13 @@ $(ARMS:%=show-%): show-%: train-%
 quickstart: $(ARMS:%=train-%) $(ARMS:%=show-%)
 	$(LEVIATHAN) report --output=$(RUNS)/report \
 	  --workdirs=$(RUNS)/tied,$(RUNS)/lev
+
+# Whoever gives no files is told before anything is trained.
+.PHONY: parity task-data
+task-data:
+	@test -d '$(TASK_DATA)' || \
+	  { echo 'TASK_DATA is no folder; give the one with the official files'; false; }
+
+parity: task-data $(TESTABLE) train-lev
+	$(VENV)/bin/python benchmarks/parity.py --workdir=$(RUNS)/lev \
+	  --task_data='$(TASK_DATA)' $(if $(LIMIT),--limit=$(LIMIT))

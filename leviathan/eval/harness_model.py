@@ -81,12 +81,7 @@ class HarnessModel(lm_eval_model.TemplateLM):
     self, requests: list[Any], disable_tqdm: bool = True
   ) -> list[tuple[float, bool]]:
     """Of each (context, continuation): nats, and whether all were likeliest."""
-    for request in requests:
-      if not request.args[1]:
-        raise errors.DataError(
-          f'{request.task_name}, document {request.doc_id}: the text to score '
-          'is empty; leave the task out'
-        )
+    _check_texts(requests)
     self._instances = requests  # Which its helper is not told.
     return super().loglikelihood(requests, disable_tqdm=disable_tqdm)
 
@@ -106,6 +101,7 @@ class HarnessModel(lm_eval_model.TemplateLM):
   ) -> list[float]:
     """Of each whole text, after EOS, each token scored once: nats."""
     del disable_tqdm
+    _check_texts(requests)
     eos = self.eot_token_id
     scored = self._score(
       requests,
@@ -154,7 +150,8 @@ class HarnessModel(lm_eval_model.TemplateLM):
     """
     context, given = request.args
     how: dict[str, Any] = dict(lm_eval_utils.normalize_gen_kwargs(given))
-    if how['temperature'] and (other := sorted(set(how) - set(CHOICES))):
+    temperature = float(how.get('temperature', 0.0))
+    if temperature and (other := sorted(set(how) - set(CHOICES))):
       raise errors.ConfigError(
         f'{request.task_name} samples by {", ".join(other)}, which this '
         "project's sampler does not know; leave the task out"
@@ -163,7 +160,7 @@ class HarnessModel(lm_eval_model.TemplateLM):
     ids = self.tok_encode(context) or [self.eot_token_id]
     ids = ids[-max(length - wanted, length // 2) :]
     return _Prompt(
-      ids, min(wanted, length - len(ids)), how['temperature'], how['until']
+      ids, min(wanted, length - len(ids)), temperature, how['until']
     )
 
   def _continue(self, prompts: Sequence[_Prompt], number: int) -> list[Any]:
@@ -192,6 +189,16 @@ class HarnessModel(lm_eval_model.TemplateLM):
       if stop:
         text = text.partition(stop)[0]
     return text
+
+
+def _check_texts(asked: Sequence[Any]) -> None:
+  """Raises DataError where nothing is to be scored."""
+  for request in asked:
+    if not request.args[-1]:
+      raise errors.DataError(
+        f'{request.task_name}, document {request.doc_id}: the text to score is '
+        'empty; leave the task out'
+      )
 
 
 @contextlib.contextmanager
