@@ -9,6 +9,7 @@ from typing import Any
 
 from leviathan.data import tokenizer as tokenizer_lib
 from leviathan.eval import pairs as pairs_lib
+from leviathan.eval import requests
 from leviathan.eval import task_files
 from leviathan.eval import tasks
 
@@ -35,7 +36,7 @@ def figures(
   task: tasks.Task,
   items: Sequence[tasks.Item],
   pairs: Sequence[pairs_lib.Pair],
-  scored: Sequence[Any],
+  scored: Sequence[requests.Scored],
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
   """What the scores of a task's pairs come to.
 
@@ -89,7 +90,7 @@ def mean_stderr(values: Sequence[float]) -> float:
 def _by_item(
   items: Sequence[tasks.Item],
   pairs: Sequence[pairs_lib.Pair],
-  scored: Sequence[Any],
+  scored: Sequence[requests.Scored],
 ) -> Iterator[tuple[tasks.Item, Sequence[Any], Sequence[Any]]]:
   """Each item with what is its own."""
   end = 0
@@ -102,7 +103,7 @@ def _by_item(
 def _sample(
   item: tasks.Item,
   pairs: Sequence[pairs_lib.Pair],
-  scored: Sequence[Any],
+  scored: Sequence[requests.Scored],
 ) -> dict[str, Any]:
   """What an item came to."""
   nats = [s.nats for s in scored]

@@ -39,6 +39,9 @@ def encode_pair(
   continuation begins at the first id that the context alone does not have, or
   is the last id. An empty context is EOS; no other has one in front.
 
+  The ids are those of the text, also where tokens are merged; the harness then
+  puts the continuation's after the context's own.
+
   Raises:
     DataError: the continuation is empty, or has no token.
   """

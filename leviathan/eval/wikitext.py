@@ -16,6 +16,7 @@ from leviathan import errors
 from leviathan.data import tokenizer as tokenizer_lib
 from leviathan.eval import downstream
 from leviathan.eval import pairs as pairs_lib
+from leviathan.eval import requests
 from leviathan.eval import task_files
 from leviathan.eval import tasks
 
@@ -103,7 +104,7 @@ _RULES = [
   (re.compile(pattern), becomes)
   for pattern, becomes in (
     ("s '", "s'"),
-    *((f' @{sign}@ ', sign) for sign in ('-', ',', r'\.')),
+    *((f' @{re.escape(sign)}@ ', sign) for sign in '-,.'),
     *((f' {re.escape(sign)} ', f'{sign} ') for sign in ':;.!?,'),
     *(_enclosed(*signs) for signs in ('()', '[]', '{}', '""', "''")),
     *((' '.join(n * '='), n * '=') for n in (4, 3, 2)),
@@ -131,7 +132,7 @@ def encode(
 
 
 def figures(
-  pages: Sequence[str], scored: Sequence[Any]
+  pages: Sequence[str], scored: Sequence[requests.Scored]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
   """What the scores of the pages come to.
 
