@@ -7,6 +7,10 @@ import sys
 
 import pytest
 
+from leviathan import experiment
+from leviathan import rundir
+from leviathan import train
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -78,3 +82,40 @@ def test_peers():
   assert ours['parameters'] == peer['parameters'] > 0
   assert ours['peer'].startswith('jax') and ours['over_ours'] == 1
   assert peer['peer'].startswith('torch') and peer['over_ours'] > 0
+
+
+@pytest.fixture(scope='module')
+def tasks_on_a_run(tiny, shared, tmp_path_factory):
+  """The flags of what evaluates tasks: a run, and the official files."""
+  pytest.importorskip('lm_eval', reason="it is in the extra 'eval'")
+  run = rundir.open_(str(tmp_path_factory.mktemp('run')))
+  config = tiny.config('tied', train__steps=1, model__layers=1)
+  train.train(experiment.make(config), run, lambda line: None)
+  return [f'--workdir={run.path}', f'--task_data={shared / "data"}']
+
+
+def test_parity(tasks_on_a_run):
+  flags = [*tasks_on_a_run, '--tasks=arc_easy,lambada', '--limit=3']
+  easy, lambada = rows('parity.py', *flags)
+  assert (easy['task'], easy['items'], easy['requests']) == ('arc_easy', 3, 12)
+  assert (lambada['task'], lambada['requests']) == ('lambada', 3)
+  for row in (easy, lambada):
+    assert row['largest_difference_nats'] <= 1e-4
+    assert not row['disagreements'] and not row['figures_that_differ']
+  assert set(easy['figures']) >= {'acc', 'acc_norm', 'acc_stderr'}
+  ours, theirs = lambada['figures']['perplexity']
+  assert ours == pytest.approx(theirs)
+
+
+def test_evaluate(tasks_on_a_run):
+  (row,) = rows(
+    'evaluate.py',
+    *tasks_on_a_run,
+    '--tasks=lambada,winogrande',
+    '--limit=2',
+    '--rounds=1',
+  )
+  assert row['items'] == 4 and row['harness_over_native'] > 0
+  for way in ('native', 'harness'):
+    assert row[way]['items_per_second'] > 0
+    assert list(row[way]['seconds']) == ['lambada', 'winogrande']
