@@ -89,7 +89,7 @@ def tasks_on_a_run(tiny, shared, tmp_path_factory):
   """The flags of what evaluates tasks: a run, and the official files."""
   pytest.importorskip('lm_eval', reason="it is in the extra 'eval'")
   run = rundir.open_(str(tmp_path_factory.mktemp('run')))
-  config = tiny.config('tied', train__steps=1, model__layers=1)
+  config = tiny.config('tied', train__steps=4, model__layers=1)
   train.train(experiment.make(config), run, lambda line: None)
   return [f'--workdir={run.path}', f'--task_data={shared / "data"}']
 
