@@ -27,6 +27,7 @@ from leviathan.eval import tasks
 from leviathan.eval import wikitext
 
 lm_eval = pytest.importorskip('lm_eval', reason="it is in the extra 'eval'")
+from lm_eval import tasks as lm_eval_tasks  # noqa: E402
 from lm_eval.api import instance  # noqa: E402
 
 from leviathan.eval import harness_model  # noqa: E402
@@ -367,6 +368,71 @@ def test_a_run_prints_nothing_and_leaves_no_cache(
   assert result.figures['perplexity'] > 1
   assert capfd.readouterr() == ('', '')
   assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def other_tasks(tmp_path, monkeypatch):
+  """Two tasks of one's own, and the group of both."""
+  rows = tmp_path / 'rows.jsonl'
+  rows.write_text(
+    ''.join(json.dumps({'q': q, 'a': a}) + '\n' for q, a in ('xy', 'zw'))
+  )
+  common = {
+    'dataset_path': 'json',
+    'dataset_kwargs': {
+      'data_files': {'test': str(rows)},
+      'cache_dir': str(tmp_path / 'cache'),
+    },
+    'test_split': 'test',
+    'doc_to_text': '{{q}}',
+    'doc_to_target': '{{a}}',
+  }
+  mean = {'aggregation': 'mean', 'higher_is_better': True}
+  described = {
+    'writes': common
+    | {
+      'task': 'writes',
+      'output_type': 'generate_until',
+      'generation_kwargs': {'until': ['.']},
+      'metric_list': [{'metric': 'exact_match'} | mean],
+    },
+    'says': common
+    | {
+      'task': 'says',
+      'output_type': 'loglikelihood',
+      'metric_list': [{'metric': 'acc'} | mean],
+    },
+    'both': {
+      'group': 'both',
+      'task': ['writes', 'says'],
+      'aggregate_metric_list': [{'metric': 'acc', 'weight_by_size': True}],
+    },
+  }
+  for name, yaml in described.items():
+    (tmp_path / f'{name}.yaml').write_text(json.dumps(yaml))
+  real = lm_eval_tasks.TaskManager
+
+  def manager(include_path, include_defaults):
+    assert include_defaults  # None of these is ours.
+    return real(include_path=[include_path, tmp_path], include_defaults=False)
+
+  monkeypatch.setattr('lm_eval.tasks.TaskManager', manager)
+
+
+def test_a_group_gives_its_tasks_and_their_mean(by_rote, other_tasks):
+  _, model = by_rote('y.')
+  found = dict(harness.run(model, ['both']))
+  assert list(found) == ['writes', 'says', 'both']
+  writes, says, both = (found[n] for n in ('writes', 'says', 'both'))
+  assert writes.figures['exact_match'] == 0.5
+  assert [s['written'] for s in writes.samples] == [[['y']], [['y']]]
+  assert [s['metrics']['exact_match'] for s in writes.samples] == [1, 0]
+  assert says.figures['acc'] == both.figures['acc'] == 0
+  assert [s['nats'] for s in says.samples] == [[1.0], [1.0]]
+  assert both.figures['items'] == 4 and not both.samples
+  assert both.figures['scored_tokens'] == says.figures['scored_tokens'] == 2
+  assert both.figures['protocol']['version'] is None
+  json.dumps(found)
 
 
 def test_a_name_is_unknown(by_rote, monkeypatch):
