@@ -60,7 +60,9 @@ class Scored(NamedTuple):
 
 # (params, requests, tick) -> what each came to. `tick(n)` is called when n more
 # requests are done, in all processes equally often; what it raises ends it.
-Scorer = Callable[[Any, Sequence[Request], Callable[[int], None]], list[Scored]]
+Scorer = Callable[
+  [Any, Sequence[Request], Callable[[int], object]], list[Scored]
+]
 
 
 class Window(NamedTuple):
@@ -231,7 +233,9 @@ def _fill(requests, members, rows, size):
 class _Results:
   """Sums over each request's windows, in float64."""
 
-  def __init__(self, requests: Sequence[Request], tick: Callable[[int], None]):
+  def __init__(
+    self, requests: Sequence[Request], tick: Callable[[int], object]
+  ):
     self._requests, self._tick = requests, tick
     count = len(requests)
     self._nats = np.zeros(count)
