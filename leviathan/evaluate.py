@@ -111,6 +111,7 @@ class Evaluation:
     sets: {name: {name: dataset}}, the datasets that make up each set.
     texts: the tasks made of texts.
     training: see Training.
+    stride: of the windows of a text that is too long, see requests.windows.
   """
 
   parts: experiment.Experiment
@@ -118,6 +119,7 @@ class Evaluation:
   sets: dict[str, dict[str, records.Dataset]]
   texts: tuple[Texts, ...]
   training: Training
+  stride: int
 
   @property
   def size(self) -> int:
@@ -152,9 +154,11 @@ class Evaluation:
           results[task][member] = result
     for texts in self.texts:
       requests = [requests_lib.Request(p.ids, p.start) for p in texts.pairs]
-      answers = self.parts.request_scorer(params, requests, tick)
+      answers = self.parts.request_scorer(params, requests, tick, self.stride)
       figures, samples = texts.figures(answers)
-      figures = {'protocol': self._stamp() | texts.protocol} | figures
+      figures = {
+        'protocol': self._stamp(self.stride) | texts.protocol
+      } | figures
       results[texts.task][texts.split] = Result(figures, samples)
     return results
 
@@ -182,8 +186,9 @@ class Evaluation:
     scored_ = score.Scored(*map(perplexity.joined, zip(*scored, strict=True)))
     manifests = [dataset.manifest for dataset in datasets]
     counts_V = np.sum([d.unigram_counts() for d in datasets], axis=0)
+    length = self.parts.config.data.seq_len
     common = {
-      'protocol': self._stamp() | self._dataset_protocol(),
+      'protocol': self._stamp(length) | self._dataset_protocol(),
       'dataset_fingerprint': _fingerprint([m.fingerprint for m in manifests]),
       'unigram_entropy_nats': counts.entropy(counts_V),
     }
@@ -202,12 +207,12 @@ class Evaluation:
       found[FREQUENCY] = Result(common | figures, frequency.samples(scored_))
     return found
 
-  def _stamp(self) -> dict[str, Any]:
+  def _stamp(self, stride: int) -> dict[str, Any]:
     """What is alike for all tasks."""
     config = self.parts.config
     return {
       'window': config.data.seq_len,
-      'stride': config.data.seq_len,
+      'stride': stride,
       'precision': config.model.precision,
       'tokenizer_sha256': self.training.tokenizer_sha256,
     }
@@ -229,6 +234,7 @@ def read(
   task_data: str,
   items: int,
   training: Training,
+  stride: int | None = None,
 ) -> Evaluation:
   """Reads what is to be evaluated.
 
@@ -241,13 +247,20 @@ def read(
       hub.
     items: of each task at most, spread over all of it; 0 is all.
     training: see Training.
+    stride: see Evaluation; None is as many tokens as a window has.
 
   Raises:
-    ConfigError: a name is unknown, or datasets are wanted and none is named.
+    ConfigError: a name is unknown, or the stride is out of range.
     DataError: something cannot be read, or a dataset does not fit the model or
       was made with another tokenizer.
   """
   check_names(names)
+  length = parts.config.data.seq_len
+  stride = length if stride is None else stride
+  if not 1 <= stride <= length:
+    raise errors.ConfigError(
+      f'--stride={stride} of windows of {length} tokens; give 1 to {length}'
+    )
   sets = {}
   if set(names) & set(DATASET_TASKS):
     for name, directory in directories.items():
@@ -258,7 +271,7 @@ def read(
     texts = [
       _read_texts(n, tokenizer, task_data or None, items) for n in wanted
     ]
-  return Evaluation(parts, tuple(names), sets, tuple(texts), training)
+  return Evaluation(parts, tuple(names), sets, tuple(texts), training, stride)
 
 
 def check_names(names: Sequence[str]) -> None:

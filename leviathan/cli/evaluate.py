@@ -33,6 +33,13 @@ TASK_DATA = flags.DEFINE_string(
   "Directory below which the tasks' official files lie; else they come from "
   'the Hugging Face hub.',
 )
+STRIDE = flags.DEFINE_integer(
+  'stride',
+  None,
+  'Tokens that each window but the first scores of a text that is longer than '
+  'the model reads; by default all of a window, a smaller one gives each token '
+  'more context.',
+)
 
 
 def main(argv) -> None:
@@ -47,6 +54,7 @@ def main(argv) -> None:
     TASK_DATA.value,
     0,
     evaluate.training_of(loaded.run),
+    STRIDE.value,
   )
   with tqdm.tqdm(total=evaluation.size, unit='seq', disable=None) as bar:
     results = evaluation.run(loaded.params, bar.update)
