@@ -158,7 +158,13 @@ def _paper(width, mlp_width, head_width, learning_rate, steps):
   config.evaluate = evaluate = ml_collections.ConfigDict()
   evaluate.interval = 1000  # steps
   evaluate.batch_size = BATCH_SIZE  # sequences, over all devices
+  # 'perplexity' and 'frequency' (strata) of datasets; the texts 'wikitext',
+  # 'hellaswag', 'arc_easy', 'arc_challenge', 'piqa', 'winogrande', 'lambada'.
+  evaluate.tasks = ('perplexity',)
   evaluate.datasets = ('pile=data/pile/validation',)  # NAME=DIRECTORY
+  # Directory of the texts' official files; '' is the Hugging Face hub.
+  evaluate.task_data = ''
+  evaluate.task_items = 0  # of each text, evenly spread; 0 is all
 
   config.log = log = ml_collections.ConfigDict()
   log.interval = 10  # steps between progress lines

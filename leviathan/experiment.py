@@ -30,6 +30,7 @@ from leviathan import step as step_lib
 from leviathan.data import loader
 from leviathan.data import mixture
 from leviathan.data import records
+from leviathan.eval import requests
 from leviathan.eval import score
 from leviathan.token_order import files as token_orders
 
@@ -91,10 +92,18 @@ class EvaluateConfig:
 
   interval: int  # steps
   batch_size: int  # sequences, over all devices
+  tasks: tuple[str, ...]  # of evaluate.TASKS
   datasets: tuple[str, ...]  # NAME=DIRECTORY
+  task_data: str  # directory of the tasks' official files; '' is the hub
+  task_items: int  # of each task at most; 0 is all
 
   def __post_init__(self):
     _check_interval('evaluate', self.interval)
+    if self.task_items < 0:
+      raise errors.ConfigError(
+        f'config.evaluate.task_items={self.task_items}; give 0 or more, 0 for '
+        'all'
+      )
     names = [entry.partition('=')[0] for entry in self.datasets]
     for name, entry in zip(names, self.datasets, strict=True):
       if not all(entry.partition('=')):
@@ -170,10 +179,12 @@ class Config:
         f'config.data.seq_len={length}; give {near}'
       )
     save, evaluate = self.checkpoint.interval, self.evaluate.interval
-    if self.checkpoint.keep_best and not self.evaluate.datasets:
+    measured = 'perplexity' in self.evaluate.tasks and self.evaluate.datasets
+    if self.checkpoint.keep_best and not measured:
       raise errors.ConfigError(
         f'config.checkpoint.keep_best={self.checkpoint.keep_best} keeps the '
-        'lowest loss on the first of config.evaluate.datasets; name one'
+        'lowest loss on the first of config.evaluate.datasets; name one, and '
+        "'perplexity' among config.evaluate.tasks"
       )
     if self.checkpoint.keep_best and save % evaluate:
       raise errors.ConfigError(
@@ -233,22 +244,6 @@ def open_training(config: Config) -> mixture.Mixture:
     raise errors.ConfigError('config.data.train names no dataset; give one')
   datasets = [open_dataset(directory, config) for directory in directories]
   return mixture.Mixture(datasets, config.data.weights)
-
-
-def open_evaluation(
-  config: Config, tokenizer_sha256: str
-) -> dict[str, records.Dataset]:
-  """{name: dataset} of the config's evaluation sets.
-
-  Raises:
-    DataError: one cannot be read, does not fit the model, or was made with
-      another tokenizer than this.
-  """
-  datasets = {}
-  for name, directory in config.evaluate.directories().items():
-    datasets[name] = open_dataset(directory, config)
-    check_tokenizer(datasets[name], tokenizer_sha256)
-  return datasets
 
 
 def check_tokenizer(dataset: records.Dataset, sha256: str) -> None:
@@ -329,6 +324,17 @@ class Experiment:
   def scorer(self) -> score.Scorer:
     """See `eval.score`; compiled once for all datasets."""
     return score.make(self.model, self.mesh, self.config.train.loss_chunks)
+
+  @functools.cached_property
+  def request_scorer(self) -> requests.Scorer:
+    """See `eval.requests`; batches are as large as those of datasets."""
+    length = self.config.data.seq_len
+    return requests.make(
+      self.model,
+      self.mesh,
+      length=length,
+      tokens=length * self.config.evaluate.batch_size,
+    )
 
   def train_batches(
     self, data: mixture.Mixture, start: int

@@ -68,13 +68,13 @@ class Writer:
       free = (p for p in map(path.with_name, names) if not p.exists())
       path.rename(next(free))
     scratch = path.with_name(path.name + '.tmp')
-    scratch.write_text(''.join(_line(row) for row in rows))
+    scratch.write_text(''.join(line(row) for row in rows))
     scratch.replace(path)
     self._file = path.open('a')
 
   def write(self, row: Mapping[str, Any]) -> None:
     """Writes one row, and hands it to the operating system at once."""
-    self._file.write(_line(row))
+    self._file.write(line(row))
     self._file.flush()
 
   def close(self) -> None:
@@ -102,7 +102,8 @@ def from_json(value: Any) -> Any:
   return math.nan if value is None else value
 
 
-def _line(row: Mapping[str, Any]) -> str:
+def line(row: Mapping[str, Any]) -> str:
+  """The line of a row in a file of them."""
   return json.dumps(to_json(row), allow_nan=False) + '\n'
 
 
@@ -118,9 +119,9 @@ def read(path: epath.Path) -> list[dict[str, Any]]:
     return []
   rows = []
   lines = path.read_text().splitlines()
-  for number, line in enumerate(lines, start=1):
+  for number, text in enumerate(lines, start=1):
     try:
-      rows.append(from_json(json.loads(line)))
+      rows.append(from_json(json.loads(text)))
     except json.JSONDecodeError as e:
       if number < len(lines):
         raise errors.CheckpointError(

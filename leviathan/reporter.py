@@ -14,6 +14,16 @@ from leviathan import flops
 from leviathan import metrics
 
 Say = Callable[[str], None]
+# Splits that are said as well as written, and how their metrics are.
+SAID = ('validation/', 'task/')
+FORMS = {
+  'nats_per_token': '{:.4f} nats per token',
+  'perplexity': 'perplexity {:.2f}',
+  'word_perplexity': 'by word {:.2f}',
+  'bits_per_byte': '{:.4f} bits per byte',
+  'acc': 'accuracy {:.4f}',
+  'acc_norm': 'by character {:.4f}',
+}
 
 
 class Reporter:
@@ -70,14 +80,12 @@ class Reporter:
     self.resume_clock()
 
   def evaluation(self, step: int, results: dict[str, dict[str, Any]]) -> None:
-    """Writes a row for each evaluation set."""
-    for name, row in results.items():
-      self._write(self._head(step, f'validation/{name}') | row)
-      self._say(
-        f'step {step}: validation/{name} '
-        f'{row["nats_per_token"]:.4f} nats per token, perplexity '
-        f'{row["perplexity"]:.2f}, {row["bits_per_byte"]:.4f} bits per byte'
-      )
+    """Writes {split: its metrics} and says those of whole sets."""
+    for split, row in results.items():
+      self._write(self._head(step, split) | row)
+      if split.startswith(SAID):
+        said = [form.format(row[m]) for m, form in FORMS.items() if m in row]
+        self._say(f'step {step}: {split} {", ".join(said)}')
 
   def _head(self, step: int, split: str) -> dict[str, Any]:
     tokens = self.sequences(step) * self._config.data.seq_len

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 import dataclasses
 import functools
+import hashlib
+import json
 from typing import Any
 
 import jax
@@ -17,6 +19,7 @@ from leviathan import sharding
 from leviathan.token_order import files as token_orders
 
 EMBEDDING_BLOCK = 8192  # tokens
+LATEST, BEST = NAMED_STEPS = ('latest', 'best')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,15 +31,22 @@ class Restored:
   params: Any
   step: int
 
+  @property
+  def manifest_sha256(self) -> str:
+    """Of the manifest that was saved with the step."""
+    manifest = self.run.checkpoints().manifest(self.step)
+    text = json.dumps(manifest, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
 
 def restore(
-  run: rundir.RunDir, step: int | None, allow: Sequence[str] = ()
+  run: rundir.RunDir, step: int | str | None, allow: Sequence[str] = ()
 ) -> Restored:
   """Restores a step: the one asked for, the workdir's, or the latest.
 
   Args:
     run: the run.
-    step: which one.
+    step: which one, LATEST, or BEST: of the lowest loss.
     allow: fields in which the checkpoint may differ from the run's manifest.
 
   Raises:
@@ -51,16 +61,23 @@ def restore(
       'one of the two'
     )
   step = run.step if step is None else step
-  if step is None:
+  if step in (None, LATEST):
     step = checkpoints.latest()
-    assert step is not None  # `checkpoints()` refuses an empty directory.
+  elif step == BEST:
+    step = checkpoints.best()
+  assert isinstance(step, int)  # `checkpoints()` refuses an empty directory.
   # The mesh of training may not exist here. Copies of the parameters fit any
   # number of devices; a batch is filled up with rows that do not count.
   ways = jax.device_count()
   batch_size = -(-config.evaluate.batch_size // ways) * ways
+  # Nor may the devices that its kernels are for.
+  attention = config.model.attention
+  if attention != 'xla':
+    attention = 'auto'
   parts = experiment.make(
     dataclasses.replace(
       config,
+      model=dataclasses.replace(config.model, attention=attention),
       mesh=sharding.MeshConfig(data=-1, fsdp=1, tensor=1),
       evaluate=dataclasses.replace(config.evaluate, batch_size=batch_size),
     )

@@ -58,6 +58,9 @@ ADDED: dict[str, Any] = {
   'optimizer.skip_limit': 0,
   'model.attention': 'xla',
   'checkpoint.keep_best': 0,
+  'evaluate.tasks': ('perplexity',),
+  'evaluate.task_data': '',
+  'evaluate.task_items': 0,
   'log.sinks': (),
   'log.profile': (),
 }

@@ -10,11 +10,11 @@ from typing import Any
 from typing import NamedTuple
 
 import jax
-import numpy as np
 
 from leviathan import arrays
 from leviathan import checkpoint
 from leviathan import errors
+from leviathan import evaluate as evaluate_lib
 from leviathan import experiment
 from leviathan import metrics
 from leviathan import pod
@@ -24,14 +24,12 @@ from leviathan import rundir
 from leviathan import sinks
 from leviathan import state as state_lib
 from leviathan.data import mixture
-from leviathan.data import records
-from leviathan.eval import perplexity
 from leviathan.eval import score
 
 # The one field that says what type is stored; when it was allowed to change,
 # arrays are converted.
 MOMENT_TYPE = 'config.optimizer.moment_type'
-# (params, step) -> {name of the dataset: its metrics}, or None: told to stop.
+# (params, step) -> {split: its metrics}, or None: told to stop.
 Evaluate = Callable[[Any, int], dict[str, dict[str, Any]] | None]
 # (step, phase): where this process is, see `watchdog`.
 At = Callable[[int, str], None]
@@ -62,7 +60,7 @@ def train(
   """
   config = parts.config
   plan = check(parts, run, allow)
-  evaluate = evaluator(parts, plan.evaluation_sets, stop, at)
+  evaluate = evaluator(plan.evaluation, stop, at)
   pod.check_shared(run.path)
   resolved = dataclasses.asdict(config)
   pod.first(
@@ -78,7 +76,7 @@ def train(
     )
     opened.callback(checkpoints.close)
     state, start, sequences = _resume(parts, run, checkpoints, allow, say)
-    owed = pod.of_first(_evaluation_is_owed(config, run, start))
+    owed = pod.of_first(_evaluation_is_owed(plan, config, run, start))
     write = pod.together(
       lambda: opened.enter_context(_rows(config, run, start, not owed))
     )
@@ -116,13 +114,13 @@ class Plan(NamedTuple):
 
   Attributes:
     data: to train on.
-    evaluation_sets: {name: dataset}.
+    evaluation: what is evaluated.
     manifest: what identifies the run.
     notes: what the person who watches should know, a line each.
   """
 
   data: mixture.Mixture
-  evaluation_sets: dict[str, records.Dataset]
+  evaluation: evaluate_lib.Evaluation
   manifest: dict[str, Any]
   notes: list[str]
 
@@ -140,17 +138,27 @@ def check(
 
   def read():
     data = experiment.open_training(config)
-    sets = experiment.open_evaluation(config, data.tokenizer.sha256)
     parts.train_batches(data, 0)
-    for dataset in sets.values():
-      parts.eval_batches(dataset)
+    evaluation = evaluate_lib.read(
+      parts,
+      config.evaluate.tasks,
+      config.evaluate.directories(),
+      config.evaluate.task_data,
+      config.evaluate.task_items,
+      evaluate_lib.Training(
+        tokenizer_sha256=data.tokenizer.sha256,
+        tokenizer=data.datasets[0].tokenizer,
+        counts_V=data.unigram_counts(),
+        fingerprint=data.fingerprint,
+      ),
+    )
     sinks.check(config.log.sinks)
     # One that is not told what to keep only reads.
     to_read = checkpoint.Checkpoints(run.checkpoint_dir)
     to_read.check_space(parts.abstract_state)
-    return data, sets, parts.manifest(data)
+    return data, evaluation, parts.manifest(data)
 
-  data, sets, manifest = pod.together(read)
+  data, evaluation, manifest = pod.together(read)
   resolved = dataclasses.asdict(config)
   pod.check_alike(rundir.identity(resolved, manifest))
   notes = pod.together(lambda: rundir.check(run, resolved, manifest, allow))
@@ -158,7 +166,7 @@ def check(
   fingerprints = [dataset.manifest.fingerprint for dataset in data.datasets]
   if order is not None and order.is_of_others(fingerprints):
     notes.append('config.model.token_order was made from other data than these')
-  return Plan(data, sets, manifest, notes)
+  return Plan(data, evaluation, manifest, notes)
 
 
 def _resume(
@@ -184,51 +192,39 @@ def _resume(
   return state, start, checkpoints.manifest(start)['sequences']
 
 
+class _StoppedError(Exception):
+  """Told to stop within an evaluation."""
+
+
 def evaluator(
-  parts: experiment.Experiment,
-  datasets: dict[str, records.Dataset],
-  stop: Callable[[], bool],
-  at: At,
+  evaluation: evaluate_lib.Evaluation, stop: Callable[[], bool], at: At
 ) -> Evaluate:
-  """Perplexity on each of the evaluation sets."""
-  scorer = parts.scorer
-  one_class_V = np.zeros(parts.config.model.vocab_size, np.int32)
+  """What is evaluated, of some parameters."""
 
   def evaluate(params, step):
-    stopped = False
+    def tick(sequences):
+      del sequences
+      at(step, 'evaluation')
+      if stop():
+        raise _StoppedError
 
-    def batches(dataset):
-      nonlocal stopped
-      for batch in parts.eval_batches(dataset):
-        at(step, 'evaluation')
-        stopped = stopped or stop()
-        if stopped:
-          return
-        yield batch
-
-    results = {}
-    for name, dataset in datasets.items():
-      scored = scorer(params, batches(dataset), one_class_V, 1)
-      if stopped:
-        return None
-      results[name] = perplexity.summary(
-        scored.predicted, dataset.manifest.tokens, dataset.manifest.bytes
-      )
-    return results
+    try:
+      return evaluate_lib.rows(evaluation.run(params, tick))
+    except _StoppedError:
+      return None
 
   return evaluate
 
 
 def _evaluation_is_owed(
-  config: experiment.Config, run: rundir.RunDir, start: int
+  plan: Plan, config: experiment.Config, run: rundir.RunDir, start: int
 ) -> bool:
   """Whether a run was told to stop before the evaluation of its last step."""
   if not start or not _is_due(config.evaluate, start, config.train.steps):
     return False
   rows = metrics.read(run.metrics_file)
   done = {row['split'] for row in rows if row['step'] == start}
-  sets = {f'validation/{name}' for name in config.evaluate.directories()}
-  return not sets <= done
+  return not plan.evaluation.splits <= done
 
 
 def _is_due(section: Any, step: int, last: int) -> bool:
@@ -297,7 +293,11 @@ def loop(
     results = evaluate(state.params, step)
     report.evaluation(step, results or {})
     report.resume_clock()
-    losses = [row['nats_per_token'] for row in (results or {}).values()]
+    losses = [
+      row['nats_per_token']
+      for split, row in (results or {}).items()
+      if split.startswith('validation/')
+    ]
     return results is not None, losses[0] if losses else None
 
   if owed and not evaluated(start)[0]:

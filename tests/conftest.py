@@ -19,6 +19,7 @@ from etils import epath
 import jax
 import pytest
 
+from leviathan import evaluate
 from leviathan import experiment
 from leviathan.data import job as job_lib
 from leviathan.data import manifest
@@ -68,6 +69,26 @@ def write_dataset(directory, texts, spec, *, seq_len=SEQ_LEN, **settings):
 def make_dataset():
   """See write_dataset."""
   return write_dataset
+
+
+def evaluated(loaded, directory, tasks=evaluate.DATASET_TASKS):
+  """{task: its figures} of restored parameters on one dataset."""
+  evaluation = evaluate.read(
+    loaded.parts,
+    tasks,
+    {'set': str(directory)},
+    '',
+    0,
+    evaluate.training_of(loaded.run),
+  )
+  results = evaluation.run(loaded.params, lambda sequences: None)
+  return {task: sets['set'].figures for task, sets in results.items()}
+
+
+@pytest.fixture(scope='session')
+def figures_of():
+  """See evaluated."""
+  return evaluated
 
 
 @pytest.fixture(scope='session')

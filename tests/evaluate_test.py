@@ -1,5 +1,6 @@
 """Evaluating a checkpoint gives what training saw, on any number of devices."""
 
+import json
 import shutil
 
 import jax
@@ -12,6 +13,7 @@ from leviathan import evaluate
 from leviathan import experiment
 from leviathan import metrics
 from leviathan import restore
+from leviathan import results
 from leviathan import rundir
 from leviathan import train
 
@@ -30,8 +32,8 @@ def loaded(run):
   return restore.restore(run, None)
 
 
-def test_the_figures_are_those_of_training(run, loaded, tiny):
-  found = evaluate.evaluate(loaded, str(tiny.directory / 'validation'))
+def test_the_figures_are_those_of_training(run, loaded, tiny, figures_of):
+  found = figures_of(loaded, tiny.directory / 'validation')
   last = metrics.read(run.metrics_file)[-1]
   assert last['split'] == 'validation/held_out'
   for name in ('nats_per_token', 'bits_per_byte', 'scored_tokens'):
@@ -44,12 +46,164 @@ def test_the_figures_are_those_of_training(run, loaded, tiny):
   )
 
 
-def test_data_of_another_tokenizer_are_refused(loaded, tiny, monkeypatch):
+@pytest.fixture(scope='module')
+def subsets(tiny, tmp_path_factory, make_dataset):
+  """A directory with a dataset of each of two subsets."""
+  top = tmp_path_factory.mktemp('subsets')
+  texts = {
+    'Code': ['def f():\n  return 1\n'] * 9,
+    'Prose': ['Some words. ' * 40],
+  }
+  for name, documents in texts.items():
+    make_dataset(top / name, documents, f'spm:{tiny.tokenizer}')
+  return top
+
+
+def test_subsets_are_evaluated_each_and_in_total(loaded, subsets):
+  evaluation = evaluate.read(
+    loaded.parts,
+    evaluate.DATASET_TASKS,
+    {'pile': str(subsets)},
+    '',
+    0,
+    evaluate.training_of(loaded.run),
+  )
+  ticks = []
+  found = evaluation.run(loaded.params, ticks.append)
+  assert sum(ticks) == evaluation.size
+  assert evaluation.splits == {'validation/pile'} <= set(evaluate.rows(found))
+  total, *parts = [r.figures for r in found['perplexity'].values()]
+  assert list(found['perplexity']) == ['pile', 'pile/Code', 'pile/Prose']
+  tokens = [part['scored_tokens'] for part in parts]
+  assert total['scored_tokens'] == sum(tokens)
+  nats = [
+    n * part['nats_per_token'] for n, part in zip(tokens, parts, strict=True)
+  ]
+  assert total['nats_per_token'] == pytest.approx(sum(nats) / sum(tokens))
+  bytes_ = [
+    n / part['bits_per_byte'] for n, part in zip(nats, parts, strict=True)
+  ]
+  assert total['bits_per_byte'] == pytest.approx(sum(nats) / sum(bytes_))
+  total, *parts = [r.figures['bins'] for r in found['frequency'].values()]
+  assert [row['tokens'] for row in total] == [
+    sum(row['tokens'] for row in rows) for rows in zip(*parts, strict=True)
+  ]
+
+
+LAMBADA = [
+  'Ann took the cup to the kitchen and washed the cup',
+  'He had a dog, and everywhere he went, so went the dog',
+  'They said that it was cold',
+]
+
+
+@pytest.fixture(scope='module')
+def task_data(tmp_path_factory):
+  """Files as the official ones are, but short."""
+  top = tmp_path_factory.mktemp('task_data')
+  rows = ''.join(json.dumps({'text': text}) + '\n' for text in LAMBADA)
+  (top / 'lambada_test.jsonl').write_text(rows)
+  rows = [
+    {'goal': f'do {i}', 'sol1': 'yes', 'sol2': 'no way'} for i in range(5)
+  ]
+  (top / 'piqa').mkdir()
+  (top / 'piqa/valid.jsonl').write_text('\n'.join(map(json.dumps, rows)) + '\n')
+  (top / 'piqa/valid-labels.lst').write_text('0\n1\n0\n1\n1\n')
+  page = ' = A title = \n \n It is , as said , a page . \n'
+  (top / 'wiki.test.raw').write_text(f' \n{page}{page} = = Part = = \n')
+  return top
+
+
+TEXTS = ('wikitext', 'piqa', 'lambada')
+
+
+def test_tasks_leave_their_figures_and_a_line_for_each_item(
+  loaded, task_data, tiny
+):
+  def run(tasks, items=0):
+    evaluation = evaluate.read(
+      loaded.parts, tasks, {'held_out': str(tiny.directory / 'validation')},
+      str(task_data), items, evaluate.training_of(loaded.run),
+    )  # fmt: skip
+    ticks = []
+    found = evaluation.run(loaded.params, ticks.append)
+    assert sum(ticks) == evaluation.size
+    return found
+
+  output = results.write(loaded, run(TEXTS))
+
+  def read(task):
+    return json.loads((output / f'{task}.json').read_text())
+
+  samples = list(results.read_samples(output / 'piqa.samples.jsonl'))
+  assert [s['id'] for s in samples] == list('01234')
+  assert [s['gold'] for s in samples] == [0, 1, 0, 1, 1]
+  figures = read('piqa')['datasets']['validation']
+  assert figures['acc'] == pytest.approx(np.mean([s['acc'] for s in samples]))
+  protocol = figures['protocol']
+  assert protocol['step'] == 4 and protocol['window'] == 32
+  assert protocol['manifest_sha256'] == loaded.manifest_sha256
+  assert protocol['official'] is False
+  words = [
+    s['words'] for s in results.read_samples(output / 'wikitext.samples.jsonl')
+  ]
+  assert len(words) == read('wikitext')['datasets']['test']['pages'] == 2
+  assert '| lambada test |' in ' '.join(results.text(run(TEXTS)).split())
+
+  # Others stay; what is evaluated again, here in part, takes the old's place.
+  results.write(loaded, run(('perplexity', 'piqa'), items=2))
+  samples = list(results.read_samples(output / 'piqa.samples.jsonl'))
+  assert [s['id'] for s in samples] == ['0', '2']
+  assert read('piqa')['datasets']['validation']['items'] == 2
+  assert read('lambada')['datasets']['test']['items'] == 3
+  samples = list(results.read_samples(output / 'perplexity.samples.jsonl'))
+  assert {s['dataset'] for s in samples} == {'held_out'}
+  figures = read('perplexity')['datasets']['held_out']
+  assert sum(s['tokens'] for s in samples) == figures['scored_tokens']
+
+
+def test_in_training_the_same_figures_come_out(tiny, task_data, tmp_path):
+  config = tiny.config(
+    train__steps=4,
+    model__layers=1,
+    evaluate__tasks=('perplexity', 'frequency', *TEXTS),
+    evaluate__task_data=str(task_data),
+  )
+  run = rundir.open_(str(tmp_path / 'run'))
+  said = []
+  train.train(experiment.make(config), run, said.append)
+  rows = {
+    r['split']: r for r in metrics.read(run.metrics_file) if r['step'] == 4
+  }
+  loaded = restore.restore(run, 4)
+  evaluation = evaluate.read(
+    loaded.parts, config.evaluate.tasks, config.evaluate.directories(),
+    str(task_data), 0, evaluate.training_of(run),
+  )  # fmt: skip
+  wanted = evaluate.rows(evaluation.run(loaded.params, lambda n: None))
+  assert set(wanted) == set(rows) - {'train'}
+  assert {'task/piqa', 'task/wikitext', 'validation/held_out'} < set(wanted)
+  assert 'input_bins/held_out/never seen' in wanted
+  for split, metrics_ in wanted.items():
+    for name, value in metrics_.items():
+      assert rows[split][name] == pytest.approx(value, rel=1e-5, nan_ok=True)
+  assert any('step 4: task/piqa accuracy' in line for line in said)
+  assert not any('never seen' in line for line in said)
+
+
+def test_an_unknown_task_is_refused_with_the_nearest(leviathan):
+  code, _, stderr = leviathan('evaluate', '--workdir=x', '--tasks=helaswag')
+  assert code == 2 and 'did you mean hellaswag?' in stderr.splitlines()[-1]
+
+
+def test_data_of_another_tokenizer_are_refused(
+  loaded, tiny, figures_of, monkeypatch
+):
   manifest = loaded.run.manifest()
   manifest['tokenizer']['sha256'] = 'another'
   monkeypatch.setattr(rundir.RunDir, 'manifest', lambda self: manifest)
   with pytest.raises(errors.DataError, match='another tokenizer'):
-    evaluate.evaluate(loaded, str(tiny.directory / 'validation'))
+    figures_of(loaded, tiny.directory / 'validation')
 
 
 @pytest.mark.parametrize('block', [512, 100])
@@ -66,12 +220,14 @@ def test_the_embedding_of_every_token_is_the_layer_s(
   np.testing.assert_allclose(x_VD, wanted, rtol=1e-5, atol=1e-7)
 
 
-def test_a_table_of_the_embeddings_gives_the_same_figures(loaded, tiny):
+def test_a_table_of_the_embeddings_gives_the_same_figures(
+  loaded, tiny, figures_of
+):
   cached = restore.with_table(loaded)
   assert list(cached.params['embedder']) == ['table_VD']
   assert cached.params['embedder']['table_VD'].sharding.is_fully_replicated
-  validation = str(tiny.directory / 'validation')
-  plain, found = (evaluate.evaluate(x, validation) for x in (loaded, cached))
+  validation = tiny.directory / 'validation'
+  plain, found = (figures_of(x, validation) for x in (loaded, cached))
   assert found['perplexity']['nats_per_token'] == pytest.approx(
     plain['perplexity']['nats_per_token'], rel=1e-6
   )
@@ -111,6 +267,24 @@ def test_a_run_without_evaluation_sets_asks_for_data(run, tmp_path, leviathan):
   error = stderr.splitlines()[-1]
   assert error.startswith(f'error: {copy.path} has no config.evaluate.datasets')
   assert error.endswith('--data=DIR')
+
+
+def test_a_step_goes_by_name_or_number(run, leviathan):
+  steps = run.checkpoints().steps()
+  assert restore.restore(run, restore.LATEST).step == steps[-1] == 4
+  # Of the other one no loss is known.
+  assert restore.restore(run, restore.BEST).step == 4
+  code, _, stderr = leviathan('evaluate', f'--workdir={run.path}', '--step=bst')
+  assert code == 2 and '--step=bst is no step' in stderr.splitlines()[-1]
+
+
+def test_a_kernel_of_the_machine_of_training_is_not_asked_for(run, tmp_path):
+  shutil.copytree(run.path, tmp_path / 'run')
+  copy = rundir.open_(str(tmp_path / 'run'))
+  config = copy.config()
+  config['model']['attention'] = 'cudnn'
+  rundir.write_json(copy.config_file, config)
+  assert restore.restore(copy, None).parts.config.model.attention == 'auto'
 
 
 def test_any_number_of_devices_scores_alike(loaded, run, tiny):

@@ -47,6 +47,7 @@ LAYERS = {
   'evaluate': 7,
   'reporter': 7,
   'restore': 7,
+  'results': 7,
   'study': 7,
   'train': 7,
   'cli': 8,

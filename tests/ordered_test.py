@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from leviathan import errors
-from leviathan import evaluate
 from leviathan import experiment
 from leviathan import metrics
 from leviathan import restore
@@ -144,7 +143,7 @@ def test_the_same_order_elsewhere_goes_on(tiny, run, order_file):
   assert any('nothing is left to do' in line for line in said)
 
 
-def test_a_run_is_evaluated_by_its_own_copy_of_the_order(tiny, run):
+def test_a_run_is_evaluated_by_its_own_copy_of_the_order(tiny, run, figures_of):
   loaded = restore.restore(run, None)
   np.testing.assert_allclose(
     restore.embeddings(loaded)[IDS[0]],
@@ -154,8 +153,8 @@ def test_a_run_is_evaluated_by_its_own_copy_of_the_order(tiny, run):
     atol=1e-6,
   )
   validation = str(tiny.directory / 'validation')
-  direct = evaluate.evaluate(loaded, validation)['perplexity']
-  cached = evaluate.evaluate(restore.with_table(loaded), validation)
+  direct = figures_of(loaded, validation)['perplexity']
+  cached = figures_of(restore.with_table(loaded), validation)
   assert cached['perplexity']['nats_per_token'] == pytest.approx(
     direct['nats_per_token'], rel=1e-6
   )
@@ -163,9 +162,9 @@ def test_a_run_is_evaluated_by_its_own_copy_of_the_order(tiny, run):
   without = experiment.Experiment(
     dataclasses.replace(loaded.parts.config, model=model), loaded.parts.mesh
   )
-  other = evaluate.evaluate(
-    dataclasses.replace(loaded, parts=without), validation
-  )['perplexity']
+  other = figures_of(dataclasses.replace(loaded, parts=without), validation)[
+    'perplexity'
+  ]
   assert other['nats_per_token'] != pytest.approx(
     direct['nats_per_token'], rel=1e-5
   )

@@ -2,13 +2,16 @@
 
 from absl import flags
 
+from leviathan import errors
 from leviathan import restore
 from leviathan import rundir
 
 WORKDIR = flags.DEFINE_string(
   'workdir', None, 'The run, its checkpoints/ or one step.', required=True
 )
-STEP = flags.DEFINE_integer('step', None, 'Checkpoint; the latest by default.')
+STEP = flags.DEFINE_string(
+  'step', None, "Checkpoint: its step, 'latest' (the default) or 'best'."
+)
 ALLOW = flags.DEFINE_list(
   'allow', [], 'Fields in which the checkpoint may differ from run.json.'
 )
@@ -16,4 +19,13 @@ ALLOW = flags.DEFINE_list(
 
 def restored() -> restore.Restored:
   """The parameters that the flags name."""
-  return restore.restore(rundir.open_(WORKDIR.value), STEP.value, ALLOW.value)
+  run = rundir.open_(WORKDIR.value)
+  step = STEP.value
+  if step is not None and step not in restore.NAMED_STEPS:
+    if not step.isdecimal():
+      raise errors.ConfigError(
+        f'--step={step} is no step; give a number, '
+        f'{" or ".join(restore.NAMED_STEPS)}'
+      )
+    step = int(step)
+  return restore.restore(run, step, ALLOW.value)

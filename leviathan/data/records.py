@@ -201,6 +201,14 @@ def open_dataset(directory: epath.PathLike) -> Dataset:
   return Dataset(directory)
 
 
+def below(directory: epath.PathLike) -> list[str]:
+  """Names of the datasets one level below; none if it is itself one."""
+  top = epath.Path(directory).expanduser()
+  if (top / manifest_lib.FILE).is_file():
+    return []
+  return sorted(p.parent.name for p in top.glob(f'*/{manifest_lib.FILE}'))
+
+
 def shared_texts(
   directories: Sequence[epath.PathLike], others: Sequence[epath.PathLike]
 ) -> int:
@@ -216,10 +224,8 @@ def _read_manifest(directory: epath.Path) -> manifest_lib.Manifest:
   """The manifest, or an error that lists the datasets one level below."""
   path = directory / manifest_lib.FILE
   if not path.is_file():
-    below = sorted(
-      p.parent.name for p in directory.glob(f'*/{manifest_lib.FILE}')
-    )
-    remedy = f'; give one of {", ".join(below)} in it' if below else ''
+    inside = below(directory)
+    remedy = f'; give one of {", ".join(inside)} in it' if inside else ''
     raise errors.DataError(
       f'{directory} is not a dataset, it has no {manifest_lib.FILE}'
       f'{remedy or "; `leviathan prepare` makes one"}'

@@ -58,9 +58,10 @@ class Scored(NamedTuple):
   truncated: bool
 
 
-# (params, requests, tick) -> what each came to. `tick(n)` is called when n more
-# requests are done, in all processes equally often; what it raises ends it.
-Scorer = Callable[[Any, Sequence[Request], Callable[[int], None]], list[Scored]]
+# (params, requests, tick, stride=length) -> [Scored] of each request. `tick(n)`
+# is called when n more are done, in all processes equally often; what it raises
+# ends it. Of `stride` see `windows`.
+Scorer = Callable[..., list[Scored]]
 
 
 class Window(NamedTuple):
@@ -98,7 +99,6 @@ def make(
   *,
   length: int,
   tokens: int,
-  stride: int | None = None,
 ) -> Scorer:
   """A scorer of requests on a mesh.
 
@@ -107,7 +107,6 @@ def make(
     mesh: rows of a batch lie over its axes of the batch.
     length: inputs of one pass at most.
     tokens: inputs of a batch, about, over all devices.
-    stride: see `windows`; `length` by default.
 
   Returns:
     See `Scorer`; it raises ValueError where a request has nothing to score or
@@ -123,30 +122,30 @@ def make(
       array.shape, rows_of, lambda index: array[index]
     )
 
-  def passes(requests):
+  def passes(requests, stride):
     """(request, window) of all, those of like shape side by side."""
     all_ = [
       (request, window)
       for request, (ids, start) in enumerate(requests)
-      for window in windows(len(ids), start, length, stride or length)
+      for window in windows(len(ids), start, length, stride)
     ]
     # The longest first: what does not fit into memory is known at once.
     return sorted(
       all_, key=lambda p: (_shape(p[1], length), p[0]), reverse=True
     )
 
-  def batches(requests):
+  def batches(requests, stride):
     """(members, number of scored tokens of each, arrays) of each batch."""
 
     def size_of(member):
       return _shape(member[1], length)[0]
 
-    for size, group in itertools.groupby(passes(requests), size_of):
+    for size, group in itertools.groupby(passes(requests, stride), size_of):
       rows = ways * max(1, tokens // (size * ways))
       while members := list(itertools.islice(group, rows)):
         yield members, _fill(requests, members, rows, size)
 
-  def score(params, requests, tick):
+  def score(params, requests, tick, stride=length):
     for number, (ids, start) in enumerate(requests):
       if not 1 <= start < len(ids):
         raise ValueError(f'request {number}: start={start} of {len(ids)} ids')
@@ -154,7 +153,7 @@ def make(
     with jax.set_mesh(mesh):
       # A batch is read after the next one has been dispatched.
       pending = None
-      for members, (chunks, *arrays) in batches(requests):
+      for members, (chunks, *arrays) in batches(requests, stride):
         outputs = score_batch(params, *map(to_mesh, arrays), chunks)
         if pending:
           found.add(*pending)
@@ -231,7 +230,9 @@ def _fill(requests, members, rows, size):
 class _Results:
   """Sums over each request's windows, in float64."""
 
-  def __init__(self, requests: Sequence[Request], tick: Callable[[int], None]):
+  def __init__(
+    self, requests: Sequence[Request], tick: Callable[[int], object]
+  ):
     self._requests, self._tick = requests, tick
     count = len(requests)
     self._nats = np.zeros(count)

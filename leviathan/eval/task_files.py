@@ -80,7 +80,9 @@ def find(source: tasks.Source, directory: epath.PathLike) -> epath.Path:
   Raises:
     DataError: there is none below `directory`, or more than one.
   """
-  top = epath.Path(directory).expanduser().resolve()
+  top = epath.Path(directory).expanduser()
+  if not top.is_absolute():  # A bucket is; this would mangle its name.
+    top = top.absolute()
   file = next(iter(source.files))
   if not top.is_dir():
     raise errors.DataError(f'--task_data={top} is not a folder; check the path')
@@ -91,7 +93,7 @@ def find(source: tasks.Source, directory: epath.PathLike) -> epath.Path:
     path
     for path in _below(top)
     if path.name == file
-    and source.folder in str(path.parent.relative_to(top.parent)).lower()
+    and source.folder in f'{top.name}/{path.parent.relative_to(top)}'.lower()
   ]
   if not found:
     raise errors.DataError(

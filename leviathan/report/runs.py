@@ -66,7 +66,7 @@ class Run:
   def validation_splits(self) -> list[str]:
     """The validation splits it has rows of, in order."""
     splits = (row['split'] for row in self.rows)
-    return list(dict.fromkeys(s for s in splits if s != 'train'))
+    return list(dict.fromkeys(s for s in splits if s.startswith('validation/')))
 
   @property
   def evaluation_sets(self) -> list[str]:

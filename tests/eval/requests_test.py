@@ -136,20 +136,16 @@ def test_an_end_that_is_the_likeliest_is_greedy(model, params, by_hand):
   assert [s.greedy for s in score(params, requests, silent)] == [True, False]
 
 
-@pytest.mark.parametrize('stride', [None, 5])
+@pytest.mark.parametrize('stride', [LENGTH, 5])
 def test_what_is_too_long_is_scored_in_windows(model, params, by_hand, stride):
-  score = requests_lib.make(
-    model, mesh_of(8), length=LENGTH, tokens=64, stride=stride
-  )
+  score = requests_lib.make(model, mesh_of(8), length=LENGTH, tokens=64)
   requests = [
     requests_lib.Request(sequences([60])[0].ids, start) for start in (1, 30, 55)
   ]
   for request, scored in zip(
-    requests, score(params, requests, silent), strict=True
+    requests, score(params, requests, silent, stride), strict=True
   ):
-    windows = list(
-      requests_lib.windows(60, request.start, LENGTH, stride or LENGTH)
-    )
+    windows = list(requests_lib.windows(60, request.start, LENGTH, stride))
     nats = sum(by_hand(request.ids, *w)[0] for w in windows)
     assert scored.nats == pytest.approx(nats, rel=1e-5)
     assert scored.tokens == 60 - request.start

@@ -169,7 +169,9 @@ def test_without_the_library_or_the_network_one_line_says_what_to_do(
     read('piqa', None)
 
 
-def test_files_are_found_at_any_depth_by_the_folder_they_are_in(tmp_path):
+def test_files_are_found_at_any_depth_by_the_folder_they_are_in(
+  tmp_path, monkeypatch
+):
   folder = tmp_path / 'a' / 'PIQA-1.0' / 'data'
   write(folder / 'valid.jsonl', PIQA, PIQA)
   (folder / 'valid-labels.lst').write_text('1\n0\n')
@@ -183,6 +185,8 @@ def test_files_are_found_at_any_depth_by_the_folder_they_are_in(tmp_path):
   }
   # The folder that is given may be the one that has the name.
   assert read('piqa', folder.parent).items == data.items
+  monkeypatch.chdir(folder.parent)
+  assert read('piqa', '.').items == data.items
 
 
 def test_what_is_not_found_is_named(tmp_path):

@@ -84,10 +84,10 @@ def test_piqa():
   )
 
 
-def test_winogrande_scores_what_follows_the_blank():
+def test_winogrande_scores_what_follows_the_first_blank():
   row = {
     'qID': 'X-1',
-    'sentence': 'Ann thanked Bea as _ had helped. ',
+    'sentence': 'Ann thanked Bea as _ had helped with a_b. ',
     'option1': 'Ann',
     'option2': 'Bea',
     'answer': '2',
@@ -95,8 +95,8 @@ def test_winogrande_scores_what_follows_the_blank():
   assert item('winogrande', row) == tasks.Item(
     id='7',
     pairs=(
-      ('Ann thanked Bea as Ann', ' had helped.'),
-      ('Ann thanked Bea as Bea', ' had helped.'),
+      ('Ann thanked Bea as Ann', ' had helped with a_b.'),
+      ('Ann thanked Bea as Bea', ' had helped with a_b.'),
     ),
     gold=1,
   )

@@ -87,6 +87,79 @@ def test_the_page_says_what_the_files_say(tmp_path):
   assert png.startswith(b'\x89PNG') and len(png) > 10_000
 
 
+def write_samples(path, nats, tokens=5):
+  """Of ten sequences of two bins each; adds the figures by input token."""
+  lines = []
+  for i in range(10):
+    part = {'nats': [0.0] * 7, 'tokens': [0] * 7}
+    part['tokens'][2:4] = tokens, 1
+    part['nats'][2:4] = tokens * (nats + i), 9.0
+    line = {'dataset': 'a', 'sequence': i, 'predicted': part, 'input': part}
+    lines += [line, line | {'dataset': 'another'}]
+  directory = path / 'eval' / '2'
+  (directory / 'frequency.samples.jsonl').write_text(
+    ''.join(json.dumps(line) + '\n' for line in lines)
+  )
+  file = directory / 'frequency.json'
+  document = json.loads(file.read_text())
+  figures = document['datasets']['a']
+  figures['input_bins'] = figures['bins']
+  file.write_text(json.dumps(document))
+
+
+def write_pair(tmp_path, tokens=5):
+  """Two runs with samples: in each sequence the second is half a nat better."""
+  workdirs = []
+  for name, arm, nats, n in (
+    ('one', 'tied', 2.0, 5),
+    ('two', 'lev', 1.5, tokens),
+  ):
+    workdirs.append(write_run(tmp_path / name, arm, nats))
+    write_samples(tmp_path / name, nats, n)
+  return workdirs
+
+
+def test_two_runs_are_compared_sequence_by_sequence(tmp_path):
+  workdirs = write_pair(tmp_path)
+  text = page.write(workdirs, epath.Path(tmp_path / 'report')).read_text()
+  cells = [[c.strip() for c in x.split('|')[1:-1]] for x in text.splitlines()]
+  for side in ('predicted', 'input'):
+    assert f'Perplexity by how frequent the {side} token was' in text
+    assert (
+      'Difference to tied, nats per token, paired by sequence, by how frequent '
+      f'the {side} token was in training'
+    ) in text
+  # Sequences differ by nats, the runs by the same in each: no doubt is left.
+  better = ['1e-07 to 1e-06', '50', '-0.5000 [-0.5000, -0.5000], 60.7 %']
+  alike = ['1e-06 to 1e-05', '10', '+0.0000 [+0.0000, +0.0000], 100.0 %']
+  assert cells.count(better) == cells.count(alike) == 2
+  assert cells.count(['never seen', '0', 'n = 0']) == 2
+  assert cells.count(['training frequency', 'tokens scored', 'lev']) == 2
+  assert 'nan' not in text and 'evaluate again' not in text
+
+
+def test_runs_without_samples_say_how_to_get_them(tmp_path):
+  first, second = write_pair(tmp_path)
+  # As a run was evaluated before what each sequence cost was written.
+  earlier = write_run(tmp_path / 'earlier', 'albert', 3.0)
+  text = page.write(
+    [first, earlier, second], epath.Path(tmp_path / 'report')
+  ).read_text()
+  assert f'`leviathan evaluate --workdir={earlier} --step=2' in text
+  assert f'--workdir={first}' not in text
+  assert 'Difference to' not in text
+  assert text.count('Perplexity by how frequent') == 1
+  alone = page.write([earlier], epath.Path(tmp_path / 'alone')).read_text()
+  assert 'leviathan evaluate' not in alone
+
+
+def test_samples_of_other_tokens_are_not_compared(tmp_path):
+  workdirs = write_pair(tmp_path, tokens=4)
+  with pytest.raises(errors.CheckpointError, match='two, a: sequence 0 has'):
+    page.write(workdirs, epath.Path(tmp_path / 'report'))
+  assert not (tmp_path / 'report').exists()
+
+
 def test_metrics_that_end_before_the_evaluation_are_refused(tmp_path):
   write_run(tmp_path / 'run', 'lev', 1.5)
   (tmp_path / 'run' / 'metrics.jsonl').unlink()
