@@ -96,7 +96,7 @@ def harness_name(name: str) -> str:
 def run(
   model: Model,
   names: Sequence[str],
-  task_data: str | None = None,
+  task_data: str = '',
   limit: int | None = None,
 ) -> Iterator[tuple[str, Result]]:
   """Evaluates tasks one after another.
@@ -104,8 +104,8 @@ def run(
   Args:
     model: what is evaluated.
     names: of the harness's tasks, groups or tags, or of ours.
-    task_data: folder with the official files of those that are ours; None
-      takes the harness's own data.
+    task_data: folder with the official files of those that are ours; '' takes
+      the harness's own data.
     limit: items of a task at most, for a trial.
 
   Yields:
@@ -168,7 +168,7 @@ def _check(names: Sequence[str], known: Sequence[str]) -> None:
 
 
 def _describe(
-  lm_eval: Any, folder: pathlib.Path, name: str, task_data: str | None
+  lm_eval: Any, folder: pathlib.Path, name: str, task_data: str
 ) -> dict[str, Any]:
   """Writes the task's yaml, with the files' rows if there are files.
 
@@ -178,7 +178,7 @@ def _describe(
   yamls = pathlib.Path(lm_eval.tasks.__file__).parent
   described: dict[str, Any] = {'include': str(yamls / YAMLS[name])}
   stamp = {}
-  if task_data is not None:
+  if task_data:
     split, jsonl, stamp = _local(name, task_data)
     rows = folder / f'{name}.jsonl'
     rows.write_text(jsonl)
@@ -274,12 +274,13 @@ def _protocol(
   model: Model,
 ) -> dict[str, Any]:
   """How the figures came about."""
+  task = name in found['n-samples']  # Not a group.
   return {
     'harness': 'lm-evaluation-harness',
     'harness_version': lm_eval.__version__,
     'task': name,
-    'version': found['versions'].get(name),
-    'shots': found['n-shot'].get(name),
+    'version': found['versions'].get(name) if task else None,
+    'shots': found['n-shot'].get(name) if task else None,
     'limit': limit,
     'window': model.length,
     'resamples': RESAMPLES,
