@@ -9,7 +9,9 @@ A name's suffix gives its shape, one capital a dimension: `x_BLD`, `w_DHK`.
   E  width of a narrow table    M  hidden units of an embedder's MLP;
                                    of LEV its modes, S times R
   Q  items of a list: classes of tokens, curves
-  P  points of a curve
+  P  points of a curve          X  a few arrays that are stacked
+  Evaluation alone:
+  R  rows of a dataset          S  draws of as many rows
   LEV alone:
   J  digits of a token id       N  base of the digits
   C  seed width (coordinates)   S  spline heads

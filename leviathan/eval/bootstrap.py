@@ -63,6 +63,7 @@ def _resampled(sums_XQR: np.ndarray, seed: int) -> np.ndarray:
   """The sums of each draw, (X, RESAMPLES, Q), some draws at a time."""
   rng = np.random.default_rng(seed)
   rows = sums_XQR.shape[-1]
+  columns = sums_XQR.reshape(-1, rows).T
   block = max(1, _BLOCK // rows)
   parts = []
   for start in range(0, RESAMPLES, block):
@@ -72,5 +73,6 @@ def _resampled(sums_XQR: np.ndarray, seed: int) -> np.ndarray:
     times = np.bincount(row_SR.ravel(), minlength=draws * rows)
     times_SR = times.reshape(draws, rows).astype(np.float64)
     with np.errstate(invalid='ignore'):
-      parts.append(np.einsum('SR,XQR->XSQ', times_SR, sums_XQR, optimize=True))
-  return np.concatenate(parts, axis=1)
+      parts.append(times_SR @ columns)
+  sums_SXQ = np.concatenate(parts).reshape(RESAMPLES, *sums_XQR.shape[:2])
+  return np.moveaxis(sums_SXQ, 1, 0)

@@ -103,7 +103,7 @@ def write_samples(path, nats, tokens=5):
   file = directory / 'frequency.json'
   document = json.loads(file.read_text())
   figures = document['datasets']['a']
-  figures['input_bins'] = figures['bins']
+  figures['input_bins'] = [b | {'perplexity': 3.21} for b in figures['bins']]
   file.write_text(json.dumps(document))
 
 
@@ -134,6 +134,7 @@ def test_two_runs_are_compared_sequence_by_sequence(tmp_path):
   alike = ['1e-06 to 1e-05', '10', '+0.0000 [+0.0000, +0.0000], 100.0 %']
   assert cells.count(better) == cells.count(alike) == 2
   assert cells.count(['never seen', '0', 'n = 0']) == 2
+  assert ['1e-07 to 1e-06', '7', '50', '3.21', '3.21'] in cells  # By input.
   assert cells.count(['training frequency', 'tokens scored', 'lev']) == 2
   assert 'nan' not in text and 'evaluate again' not in text
 
