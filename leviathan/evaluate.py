@@ -19,12 +19,15 @@ import numpy as np
 from leviathan import config as config_lib
 from leviathan import errors
 from leviathan import experiment
+from leviathan import restore
 from leviathan import rundir
+from leviathan import sampling
 from leviathan.data import counts
 from leviathan.data import records
 from leviathan.data import tokenizer as tokenizer_lib
 from leviathan.eval import downstream
 from leviathan.eval import frequency
+from leviathan.eval import harness
 from leviathan.eval import pairs as pairs_lib
 from leviathan.eval import perplexity
 from leviathan.eval import requests as requests_lib
@@ -78,6 +81,19 @@ def training_of(run: rundir.RunDir) -> Training:
     tokenizer=run.tokenizer,
     counts_V=run.unigram_counts(),
     fingerprint=manifest['dataset_fingerprint'],
+  )
+
+
+def for_harness(loaded: restore.Restored) -> harness.Model:
+  """The same model as lm-evaluation-harness is given it."""
+  parts = loaded.parts
+  return harness.Model(
+    params=loaded.params,
+    scorer=parts.request_scorer,
+    sampler=functools.partial(sampling.make, parts.model),
+    mesh=parts.mesh,
+    tokenizer=loaded.run.tokenizer(),
+    length=parts.config.data.seq_len,
   )
 
 

@@ -17,7 +17,8 @@ from leviathan import rundir
 from leviathan.eval import frequency
 from leviathan.report import tables
 
-# Figures that are shown, what they are called, and in which form.
+# What figures are called, and in which form; others are shown if they have a
+# standard error.
 SHOWN = {
   'nats_per_token': ('nats per token', '.4f'),
   'unigram_entropy_nats': ('unigram entropy, nats', '.4f'),
@@ -102,12 +103,12 @@ def _rows(task: str, name: str, figures: dict[str, Any]) -> list[list[str]]:
     if unit in figures:
       count = f'{figures[unit]:,} {unit}'
   rows = []
-  for metric, (label, form) in SHOWN.items():
-    if metric in figures:
-      stderr = figures.get(f'{metric}_stderr')
+  for metric, value in figures.items():
+    stderr = figures.get(f'{metric}_stderr')
+    if metric in SHOWN or stderr is not None:
+      label, form = SHOWN.get(metric, (metric, '.4f'))
       shown = '' if stderr is None else format(stderr, form)
-      value = format(figures[metric], form)
-      rows.append([f'{task} {name}', label, value, shown, count])
+      rows.append([f'{task} {name}', label, format(value, form), shown, count])
   return rows
 
 

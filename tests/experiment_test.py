@@ -83,7 +83,8 @@ def test_a_batch_must_divide_over_devices_and_micro_batches(tiny):
     (
       {'checkpoint__keep_best': 2, 'evaluate__datasets': ()},
       'config.checkpoint.keep_best=2 keeps the lowest loss on the first of '
-      'config.evaluate.datasets; name one',
+      'config.evaluate.datasets; name one, and '
+      "'perplexity' among config.evaluate.tasks",
     ),
     (
       {'checkpoint__keep_best': 2, 'checkpoint__interval': 6},

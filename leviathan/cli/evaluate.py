@@ -17,6 +17,7 @@ from leviathan import evaluate
 from leviathan import restore
 from leviathan import results as results_lib
 from leviathan.cli import run_flags
+from leviathan.eval import harness
 
 TASKS = flags.DEFINE_list(
   'tasks', list(evaluate.DATASET_TASKS), f'Of {", ".join(evaluate.TASKS)}.'
@@ -33,6 +34,9 @@ TASK_DATA = flags.DEFINE_string(
   "Directory below which the tasks' official files lie; else they come from "
   'the Hugging Face hub.',
 )
+HARNESS = flags.DEFINE_bool(
+  'harness', False, 'Run lm-evaluation-harness; --tasks are any of its own.'
+)
 STRIDE = flags.DEFINE_integer(
   'stride',
   None,
@@ -45,8 +49,18 @@ STRIDE = flags.DEFINE_integer(
 def main(argv) -> None:
   """Runs the command."""
   del argv
-  evaluate.check_names(TASKS.value)
+  if not HARNESS.value:
+    evaluate.check_names(TASKS.value)
   loaded = restore.with_table(run_flags.restored())
+  results = _by_harness(loaded) if HARNESS.value else _by_us(loaded)
+  folder = 'harness' if HARNESS.value else ''
+  output = results_lib.write(loaded, results, folder)
+  print(f'{loaded.parts.config.arm}, step {loaded.step}\n')
+  print(results_lib.text(results))
+  print(f'written: {output}')
+
+
+def _by_us(loaded: restore.Restored) -> evaluate.Results:
   evaluation = evaluate.read(
     loaded.parts,
     TASKS.value,
@@ -57,11 +71,14 @@ def main(argv) -> None:
     STRIDE.value,
   )
   with tqdm.tqdm(total=evaluation.size, unit='seq', disable=None) as bar:
-    results = evaluation.run(loaded.params, bar.update)
-  output = results_lib.write(loaded, results)
-  print(f'{loaded.parts.config.arm}, step {loaded.step}\n')
-  print(results_lib.text(results))
-  print(f'written: {output}')
+    return evaluation.run(loaded.params, bar.update)
+
+
+def _by_harness(loaded: restore.Restored) -> evaluate.Results:
+  found = harness.run(
+    evaluate.for_harness(loaded), TASKS.value, TASK_DATA.value
+  )
+  return {name: {'harness': evaluate.Result(*r)} for name, r in found}
 
 
 def _directories(loaded: restore.Restored) -> dict[str, str]:

@@ -75,7 +75,9 @@ class Run:
 
   @functools.cached_property
   def samples(self) -> dict[str, list[dict[str, Any]]]:
-    """{dataset: what each sequence cost by frequency}, of the ones written.
+    """{set: what each sequence cost by frequency}, of the ones written.
+
+    Those of a set that is evaluated by subset are its subsets', `SET/SUBSET`.
 
     Raises:
       CheckpointError: a line is not JSON.
@@ -83,7 +85,11 @@ class Run:
     file = rundir.RunDir(self.path).eval_dir(self.step) / SAMPLES_FILE
     found: dict[str, list[dict[str, Any]]] = {}
     for row in metrics.read(file):
-      found.setdefault(row['dataset'], []).append(row)
+      name = row['dataset']
+      found.setdefault(name, []).append(row)
+      whole = name.rpartition('/')[0]
+      if whole in self.results.get('frequency', {}):
+        found.setdefault(whole, []).append(row)
     return found
 
 

@@ -21,8 +21,10 @@ def linearised(nll_R, tokens_R):
   return ratio, np.sqrt(np.sum(residual_R**2)) / tokens_R.sum()
 
 
-def test_many_rows_have_the_normal_interval():
-  nll_QR, tokens_QR = drawn(2000)
+# As they are, and in groups of unequal size.
+@pytest.mark.parametrize('rows', [2000, 10_001])
+def test_many_rows_have_the_normal_interval(rows):
+  nll_QR, tokens_QR = drawn(rows)
   (found,) = bootstrap.intervals(nll_QR, tokens_QR)
   ratio, stderr = linearised(nll_QR[0], tokens_QR[0])
   # Of 1000 draws a standard error is known to 1 / sqrt(2000), the ends of the
