@@ -107,6 +107,21 @@ def test_parity(tasks_on_a_run):
   assert ours == pytest.approx(theirs)
 
 
+def test_parity_fails_where_one_request_differs(tasks_on_a_run):
+  # No two numbers are so much alike.
+  main = 'parity.TOLERANCE = -1; app.run(parity.main)'
+  main = f'from absl import app; import parity; {main}'
+  flags = [*tasks_on_a_run, '--tasks=lambada', '--limit=2']
+  found = subprocess.run(
+    [sys.executable, '-c', main, *flags],
+    cwd=ROOT / 'benchmarks',
+    capture_output=True,
+    text=True,
+  )
+  assert found.returncode == 1, found.stderr
+  assert json.loads(found.stdout)['first_disagreements'] == ['0', '1']
+
+
 def test_evaluate(tasks_on_a_run):
   (row,) = rows(
     'evaluate.py',

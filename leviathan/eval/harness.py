@@ -327,7 +327,7 @@ def _sample(
   name: str, row: Mapping[str, Any], scored: Mapping[tuple, requests.Scored]
 ) -> dict[str, Any]:
   """One item: what each request came to, or what was written."""
-  sample = {'id': row['doc_id']}
+  sample: dict[str, Any] = {'id': str(row['doc_id'])}
   if len(row['arguments'][0]) > 1:  # Else the target is the whole document.
     sample['target'] = _plain(row['target'])
   if row['filter'] != 'none':
