@@ -11,7 +11,6 @@ where they differ by more than rounding. Any of that exits with 1.
 """
 
 from collections.abc import Sequence
-import functools
 import itertools
 import json
 import math
@@ -22,9 +21,9 @@ from typing import Any
 from absl import app
 from absl import flags
 
+from leviathan import evaluate
 from leviathan import restore
 from leviathan import rundir
-from leviathan import sampling
 from leviathan.eval import downstream
 from leviathan.eval import harness
 from leviathan.eval import requests
@@ -50,21 +49,7 @@ def load() -> harness.Model:
   """The checkpoint."""
   run = rundir.open_(WORKDIR.value)
   loaded = restore.with_table(restore.restore(run, STEP.value))
-  parts = loaded.parts
-  length = parts.config.data.seq_len
-  return harness.Model(
-    params=loaded.params,
-    scorer=requests.make(
-      parts.model,
-      parts.mesh,
-      length=length,
-      tokens=length * parts.config.evaluate.batch_size,
-    ),
-    sampler=functools.partial(sampling.make, parts.model),
-    mesh=parts.mesh,
-    tokenizer=run.tokenizer(),
-    length=length,
-  )
+  return evaluate.for_harness(loaded)
 
 
 def native(model: harness.Model, name: str) -> harness.Result:

@@ -1,1 +1,1 @@
-"""Numbers from a checkpoint: perplexity, in total and by frequency."""
+"""Numbers from parameters: perplexity, frequency strata, tasks."""
