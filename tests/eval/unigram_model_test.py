@@ -11,8 +11,13 @@ import pytest
 
 from leviathan import experiment
 from leviathan import sharding
+from leviathan.data import tokenizer as tokenizer_lib
+from leviathan.eval import downstream
 from leviathan.eval import frequency
 from leviathan.eval import perplexity
+from leviathan.eval import requests as requests_lib
+from leviathan.eval import tasks
+from leviathan.eval import wikitext
 
 V = 512
 
@@ -129,3 +134,56 @@ def test_strata_add_up_to_the_total(scored, dataset, trained_V):
     assert nats / total['scored_tokens'] == pytest.approx(
       total['nats_per_token'], rel=1e-6
     )
+
+
+LAMBADA = [
+  'Ann took the cup to the kitchen and washed the cup',
+  'He had a dog and where he went so went the dog.',
+  'They said that it was very cold',
+]
+
+
+def asked(config, mesh, params, pairs):
+  """What the model answers to them."""
+  requests = [requests_lib.Request(pair.ids, pair.start) for pair in pairs]
+  scorer = experiment.Experiment(config, mesh).request_scorer
+  return scorer(params, requests, lambda count: None)
+
+
+def test_lambada_is_that_of_arithmetic(config, mesh, params, tiny, p_V):
+  tokenizer = tokenizer_lib.load(f'spm:{tiny.tokenizer}')
+  task = tasks.TASKS['lambada']
+  items = [task.item({'text': text}, i) for i, text in enumerate(LAMBADA)]
+  pairs = downstream.encode(tokenizer, items)
+  found, samples = downstream.figures(
+    task, items, pairs, asked(config, mesh, params, pairs)
+  )
+  nats = []
+  for text in LAMBADA:
+    word = tokenizer.encode(' ' + text.split(' ')[-1])
+    assert len(word) > 1
+    nats.append(-sum(math.log(p_V[token]) for token in word))
+  assert [s['nats'][0] for s in samples] == pytest.approx(nats, rel=1e-6)
+  perplexity_ = math.exp(sum(nats) / 3)
+  assert found['perplexity'] == pytest.approx(perplexity_, rel=1e-5)
+  assert found['acc'] == 0
+  stderr = perplexity_ * np.std(nats, ddof=1) / math.sqrt(3)
+  assert found['perplexity_stderr'] == pytest.approx(stderr, rel=1e-5)
+
+
+def test_wikitext_is_that_of_arithmetic(config, mesh, params, tiny, p_V):
+  """A page of many windows: each token is scored once."""
+  tokenizer = tokenizer_lib.load(f'spm:{tiny.tokenizer}')
+  pages = [' = A = \n' + 'some words . ' * 50, ' = B = \nmore of them\n']
+  scored = asked(config, mesh, params, wikitext.encode(tokenizer, pages))
+  found, _ = wikitext.figures(pages, scored)
+  ids = [i for p in pages for i in tokenizer.encode(wikitext.detokenize(p))]
+  nats = -np.log(p_V[ids]).sum()
+  assert scored[0].windows > 2
+  assert found['scored_tokens'] == len(ids)
+  for name, units in (
+    ('perplexity', len(ids)),
+    ('word_perplexity', found['words']),
+    ('byte_perplexity', sum(len(page.encode()) for page in pages)),
+  ):
+    assert found[name] == pytest.approx(math.exp(nats / units), rel=1e-5)
