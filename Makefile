@@ -71,7 +71,7 @@ quickstart: $(ARMS:%=train-%) $(ARMS:%=show-%)
 .PHONY: parity task-data
 task-data:
 	@test -d '$(TASK_DATA)' || \
-	  { echo 'TASK_DATA is no folder; give the one with the official files'; false; }
+	  { echo 'TASK_DATA=$(TASK_DATA) is no folder; give that of the official files'; false; }
 
 parity: task-data $(TESTABLE) train-lev
 	$(VENV)/bin/python benchmarks/parity.py --workdir=$(RUNS)/lev \

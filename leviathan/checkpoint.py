@@ -92,25 +92,6 @@ class Checkpoints:
     """The newest step that was saved whole, or None."""
     return max(self.steps(), default=None)
 
-  def best(self) -> int:
-    """The step of the lowest loss, the later of equal ones.
-
-    Raises:
-      CheckpointError: no checkpoint was saved at a step that was evaluated.
-    """
-    losses = {}
-    for step in self.steps():
-      origin = step_folder.origin(self._directory / str(step))
-      if origin is not None and origin.nats_per_token is not None:
-        losses[step] = origin.nats_per_token
-    if not losses:
-      raise errors.CheckpointError(
-        f'{self._directory}: of no checkpoint the loss is known; name a step, '
-        f'of {self.steps()}, or train with a config.checkpoint.interval that '
-        'is a multiple of config.evaluate.interval'
-      )
-    return min(losses, key=lambda step: (losses[step], -step))
-
   def steps(self) -> list[int]:
     """All steps that can be restored, in order.
 

@@ -50,3 +50,8 @@ class PreemptedError(UserError):
 def of_exit_code(code: int) -> type[UserError]:
   """The class of errors with this exit code."""
   return next(c for c in UserError.__subclasses__() if c.exit_code == code)
+
+
+def first_line(error: BaseException) -> str:
+  """Of an error's message, for a place in ours."""
+  return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -5,6 +5,8 @@ tokenized once; each pass over it gives figures, and a sample of every item.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -25,6 +27,7 @@ from leviathan import sampling
 from leviathan.data import counts
 from leviathan.data import records
 from leviathan.data import tokenizer as tokenizer_lib
+from leviathan.eval import bootstrap
 from leviathan.eval import downstream
 from leviathan.eval import frequency
 from leviathan.eval import harness
@@ -41,16 +44,24 @@ DATASET_TASKS = (PERPLEXITY, FREQUENCY)  # Both from one pass.
 TASKS = (*DATASET_TASKS, wikitext.NAME, *tasks.TASKS)
 VERSION = 1.0  # Of the protocol of DATASET_TASKS.
 
+# Of perplexity, in the rows of a run that trains.
+VALIDATION = ('nats_per_token', 'perplexity', 'bits_per_byte', 'scored_tokens')
+
 # Called with the number of sequences that are done, or about to be; in all
 # processes equally often. What it raises ends the evaluation.
 Tick = Callable[[int], object]
 
 
 class Result(NamedTuple):
-  """What a task came to on one set, and each of its items."""
+  """What a task came to on one set.
+
+  Attributes:
+    figures: and the protocol that they were made by.
+    samples: makes a line for each item.
+  """
 
   figures: dict[str, Any]
-  samples: list[dict[str, Any]]
+  samples: Callable[[], list[dict[str, Any]]]
 
 
 # {task: {name of the set: Result}}
@@ -146,28 +157,46 @@ class Evaluation:
   @property
   def splits(self) -> set[str]:
     """Those of `rows` that tell whether all was evaluated."""
-    validation = self.sets if PERPLEXITY in self.tasks else ()
+    forms = {
+      PERPLEXITY: 'validation/{}',
+      FREQUENCY: f'bins/{{}}/{frequency.NEVER}',
+    }
     return {
-      *(f'validation/{name}' for name in validation),
+      *(
+        forms[t].format(s) for t in forms if t in self.tasks for s in self.sets
+      ),
       *(f'task/{texts.task}' for texts in self.texts),
     }
 
-  def run(self, params: Any, tick: Tick) -> Results:
-    """Scores everything once."""
-    results: Results = {task: {} for task in self.tasks}
+  @property
+  def fingerprints(self) -> dict[str, Any]:
+    """{name: hash} of all that is evaluated."""
+    found: dict[str, Any] = {
+      name: dataset.manifest.fingerprint
+      for members in self.sets.values()
+      for name, dataset in members.items()
+    }
+    return found | {t.task: t.protocol['sha256'] for t in self.texts}
+
+  def run(self, params: Any, tick: Tick) -> Iterator[Results]:
+    """Scores everything once; yields what a set or a task came to when it has."""
     for name, members in self.sets.items():
       scored = {
         member: self._score(params, dataset, tick)
         for member, dataset in members.items()
       }
+      found: Results = {
+        task: {} for task in self.tasks if task in DATASET_TASKS
+      }
       if name not in members:
         whole = self._results(list(members.values()), list(scored.values()))
         for task, result in whole.items():
           # Its items are those of its members.
-          results[task][name] = result._replace(samples=[])
+          found[task][name] = result._replace(samples=list)
       for member, dataset in members.items():
         for task, result in self._results([dataset], [scored[member]]).items():
-          results[task][member] = result
+          found[task][member] = result
+      yield found
     for texts in self.texts:
       requests = [requests_lib.Request(p.ids, p.start) for p in texts.pairs]
       answers = self.parts.request_scorer(params, requests, tick, self.stride)
@@ -175,8 +204,7 @@ class Evaluation:
       figures = {
         'protocol': self._stamp(self.stride) | texts.protocol
       } | figures
-      results[texts.task][texts.split] = Result(figures, samples)
-    return results
+      yield {texts.task: {texts.split: Result(figures, samples.copy)}}
 
   def _score(
     self, params: Any, dataset: records.Dataset, tick: Tick
@@ -215,12 +243,13 @@ class Evaluation:
         sum(m.tokens for m in manifests),
         sum(m.bytes for m in manifests),
       )
-      samples = perplexity.samples(scored_.predicted)
+      samples = functools.partial(perplexity.samples, scored_.predicted)
       found[PERPLEXITY] = Result(common | figures, samples)
     if FREQUENCY in self.tasks:
       figures = frequency.summary(scored_, self.training.counts_V, counts_V)
       figures['trained_on_fingerprint'] = self.training.fingerprint
-      found[FREQUENCY] = Result(common | figures, frequency.samples(scored_))
+      samples = functools.partial(frequency.samples, scored_)
+      found[FREQUENCY] = Result(common | figures, samples)
     return found
 
   def _stamp(self, stride: int) -> dict[str, Any]:
@@ -229,7 +258,6 @@ class Evaluation:
     return {
       'window': config.data.seq_len,
       'stride': stride,
-      'precision': config.model.precision,
       'tokenizer_sha256': self.training.tokenizer_sha256,
     }
 
@@ -239,7 +267,7 @@ class Evaluation:
       'text': 'as prepared, cut into rows; each token scored once',
       'bos': 'EOS before each document, none before a row that begins in one',
       'document_mask': self.parts.config.data.document_mask,
-      'interval': f'{perplexity.bootstrap.CONFIDENCE:.0%}, bootstrap over rows',
+      'interval': f'{bootstrap.CONFIDENCE:.0%}, bootstrap over rows',
     }
 
 
@@ -295,8 +323,7 @@ def check_names(names: Sequence[str]) -> None:
   for name in names:
     if name not in TASKS:
       raise errors.ConfigError(
-        f'{name!r} is not a task{config_lib.nearest(name, TASKS)}; choose of '
-        f'{", ".join(TASKS)}'
+        f'tasks: {name!r} is not one{config_lib.nearest(name, TASKS)}'
       )
 
 
@@ -308,7 +335,9 @@ def _open_set(
 ) -> dict[str, records.Dataset]:
   """{name: dataset} of what is in a directory, checked."""
   members = {name: epath.Path(directory).expanduser()}
-  if subsets := records.below(directory):
+  subsets = records.below(directory)
+  # Such a directory is opened as it is, which refuses it.
+  if subsets and not {'train', 'validation'} & set(subsets):
     members = {f'{name}/{s}': members[name] / s for s in subsets}
   found = {}
   for member, path in members.items():
@@ -362,27 +391,20 @@ def _fingerprint(fingerprints: Sequence[str]) -> str:
   return hashlib.sha256(','.join(fingerprints).encode()).hexdigest()
 
 
-def rows(results: Results) -> dict[str, dict[str, Any]]:
+def rows(results: Iterable[Results]) -> dict[str, dict[str, Any]]:
   """{split: metrics} as they stand in `metrics.jsonl`."""
   found = {}
-  for name, result in results.get(PERPLEXITY, {}).items():
-    found[f'validation/{name}'] = {
-      metric: result.figures[metric]
-      for metric in (
-        'nats_per_token',
-        'perplexity',
-        'bits_per_byte',
-        'scored_tokens',
-      )  # yapf: disable
-    }
-  for name, result in results.get(FREQUENCY, {}).items():
-    for side in frequency.SIDES:
-      for row in result.figures[side]:
-        found[f'{side}/{name}/{row["frequency"]}'] = _scalars(row)
-  for task, sets in results.items():
-    if task not in DATASET_TASKS:
-      for result in sets.values():
-        found[f'task/{task}'] = _scalars(result.figures)
+  for piece in results:
+    for task, sets in piece.items():
+      for name, (figures, _) in sets.items():
+        if task == PERPLEXITY:
+          found[f'validation/{name}'] = {m: figures[m] for m in VALIDATION}
+        elif task == FREQUENCY:
+          for side in frequency.SIDES:
+            for row in figures[side]:
+              found[f'{side}/{name}/{row["frequency"]}'] = _scalars(row)
+        else:
+          found[f'task/{task}'] = _scalars(figures)
   return found
 
 

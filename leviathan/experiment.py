@@ -110,6 +110,11 @@ class EvaluateConfig:
         raise errors.ConfigError(
           f'config.evaluate.datasets: {entry!r} is not NAME=DIRECTORY'
         )
+      if '/' in name:
+        raise errors.ConfigError(
+          f'config.evaluate.datasets: the name {name!r} has a /, which is for '
+          'subsets; give another'
+        )
       if names.count(name) > 1:
         raise errors.ConfigError(
           f'config.evaluate.datasets: the name {name!r} stands twice; give '
@@ -327,13 +332,15 @@ class Experiment:
 
   @functools.cached_property
   def request_scorer(self) -> requests.Scorer:
-    """See `eval.requests`; batches are as large as those of datasets."""
+    """See `eval.requests`; batches take no more than those of datasets."""
     length = self.config.data.seq_len
+    tokens = length * self.config.evaluate.batch_size
     return requests.make(
       self.model,
       self.mesh,
       length=length,
-      tokens=length * self.config.evaluate.batch_size,
+      tokens=tokens,
+      positions=tokens // self.config.train.loss_chunks,
     )
 
   def train_batches(

@@ -5,15 +5,18 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 from typing import Any
 
 import jax
 import numpy as np
 
+from leviathan import checkpoint
 from leviathan import embed
 from leviathan import errors
 from leviathan import experiment
 from leviathan import head
+from leviathan import metrics
 from leviathan import rundir
 from leviathan import sharding
 from leviathan.token_order import files as token_orders
@@ -64,7 +67,7 @@ def restore(
   if step in (None, LATEST):
     step = checkpoints.latest()
   elif step == BEST:
-    step = checkpoints.best()
+    step = _best(run, checkpoints)
   assert isinstance(step, int)  # `checkpoints()` refuses an empty directory.
   # The mesh of training may not exist here. Copies of the parameters fit any
   # number of devices; a batch is filled up with rows that do not count.
@@ -87,6 +90,31 @@ def restore(
   params = checkpoints.restore_params(step, abstract)
   checkpoints.close()
   return Restored(run, parts, params, step)
+
+
+def _best(run: rundir.RunDir, checkpoints: checkpoint.Checkpoints) -> int:
+  """Of the steps that are there, that of the lowest loss; the later of equals.
+
+  The loss is that on the first evaluation set.
+
+  Raises:
+    CheckpointError: none of them was evaluated in training.
+  """
+  losses = {}
+  rows = [r for r in metrics.read(run.metrics_file) if 'perplexity' in r]
+  validation = [r for r in rows if r['split'].startswith('validation/')]
+  steps = checkpoints.steps()
+  for row in validation:
+    known = row['split'] == validation[0]['split'] and row['step'] in steps
+    if known and math.isfinite(row['nats_per_token']):
+      losses[row['step']] = row['nats_per_token']
+  if not losses:
+    raise errors.CheckpointError(
+      f'{run.metrics_file} has no loss of a step that is there, {steps}; name '
+      'one of them, or train with a config.checkpoint.interval that is a '
+      'multiple of config.evaluate.interval'
+    )
+  return min(losses, key=lambda step: (losses[step], -step))
 
 
 def _with_own_order(

@@ -4,8 +4,8 @@
 `TASK.samples.jsonl` a line for each item.
 """
 
-from collections.abc import Iterator
-import json
+from collections.abc import Collection
+from collections.abc import Iterable
 from typing import Any
 
 from etils import epath
@@ -17,17 +17,16 @@ from leviathan import rundir
 from leviathan.eval import frequency
 from leviathan.report import tables
 
-# What figures are called, and in which form; others are shown if they have a
-# standard error.
+# What figures are called, and in which form.
 SHOWN = {
-  'nats_per_token': ('nats per token', '.4f'),
-  'unigram_entropy_nats': ('unigram entropy, nats', '.4f'),
-  'perplexity': ('perplexity', '.2f'),
-  'word_perplexity': ('perplexity by word', '.2f'),
-  'byte_perplexity': ('perplexity by byte', '.4f'),
-  'bits_per_byte': ('bits per byte', '.4f'),
-  'acc': ('acc', '.4f'),
-  'acc_norm': ('acc_norm', '.4f'),
+  'nats_per_token': ('nats per token', ',.4f'),
+  'unigram_entropy_nats': ('unigram entropy, nats', ',.4f'),
+  'perplexity': ('perplexity', ',.2f'),
+  'word_perplexity': ('perplexity by word', ',.2f'),
+  'byte_perplexity': ('perplexity by byte', ',.4f'),
+  'bits_per_byte': ('bits per byte', ',.4f'),
+  'acc': ('acc', ',.4f'),
+  'acc_norm': ('acc_norm', ',.4f'),
 }
 
 
@@ -44,52 +43,53 @@ def write(
     folder: in the directory of the step, for results of another kind.
   """
   output = loaded.run.eval_dir(loaded.step) / folder
-  of_run = {'step': loaded.step, 'manifest_sha256': loaded.manifest_sha256}
+  config = loaded.parts.config
+  of_run = {
+    'step': loaded.step,
+    'manifest_sha256': loaded.manifest_sha256,
+    'precision': config.model.precision,
+  }
   for task, sets in results.items():
     file = output / f'{task}.json'
     before = rundir.read_json(file)['datasets'] if file.exists() else {}
-    after = {}
+    datasets = {n: r for n, r in before.items() if not _is_of(n, sets)}
     for name, (figures, _) in sets.items():
       protocol = of_run | figures['protocol']
-      after[name] = figures | {'protocol': protocol}
+      datasets[name] = figures | {'protocol': protocol}
     document = {
       'task': task,
       'step': loaded.step,
-      'arm': loaded.parts.config.arm,
-      'datasets': before | after,
+      'arm': config.arm,
+      'datasets': datasets,
     }
     _write_samples(output / f'{task}.samples.jsonl', sets)
     rundir.write_json(file, metrics.to_json(document))
   return output
 
 
-def read_samples(path: epath.Path) -> Iterator[dict[str, Any]]:
-  """The lines of a file of samples, if it is there."""
-  if path.exists():
-    for line in path.read_text().splitlines():
-      yield metrics.from_json(json.loads(line))
+def _is_of(name: str, sets: Collection[str]) -> bool:
+  """Whether a set is one of these, or a subset of one, also of before."""
+  return name in sets or name.partition('/')[0] in sets
 
 
 def _write_samples(path: epath.Path, sets: dict[str, evaluate.Result]) -> None:
   """Puts the samples of these sets in place of those that were there."""
-  lines = [line for line in read_samples(path) if line['dataset'] not in sets]
+  lines = [x for x in metrics.read(path) if not _is_of(x['dataset'], sets)]
   for name, (_, samples) in sets.items():
-    lines += [{'dataset': name, **sample} for sample in samples]
+    lines += [{'dataset': name, **sample} for sample in samples()]
   path.parent.mkdir(parents=True, exist_ok=True)
   scratch = path.with_name(path.name + '.tmp')
   scratch.write_text(''.join(metrics.line(line) for line in lines))
   scratch.replace(path)
 
 
-def text(results: evaluate.Results) -> str:
+def text(pieces: Iterable[evaluate.Results]) -> str:
   """Tables in Markdown: of all figures, and of strata."""
   rows, strata = [], []
-  for task, sets in results.items():
+  for task, sets in (item for piece in pieces for item in piece.items()):
     for name, (figures, _) in sets.items():
       if task == evaluate.FREQUENCY:
-        strata += [
-          _strata(name, figures[side], side) for side in frequency.SIDES
-        ]
+        strata += [_strata(name, figures[s], s) for s in frequency.SIDES]
       else:
         rows += _rows(task, name, figures)
   header = ['task', 'metric', 'value', 'stderr', 'of']
@@ -102,11 +102,14 @@ def _rows(task: str, name: str, figures: dict[str, Any]) -> list[list[str]]:
   for unit in ('items', 'pages'):
     if unit in figures:
       count = f'{figures[unit]:,} {unit}'
+  if figures['protocol'].get('official') is False:
+    count += ' of another file'
   rows = []
   for metric, value in figures.items():
     stderr = figures.get(f'{metric}_stderr')
-    if metric in SHOWN or stderr is not None:
-      label, form = SHOWN.get(metric, (metric, '.4f'))
+    # Counts are whole numbers.
+    if isinstance(value, float) and not metric.endswith('_stderr'):
+      label, form = SHOWN.get(metric, (metric, ',.4f'))
       shown = '' if stderr is None else format(stderr, form)
       rows.append([f'{task} {name}', label, format(value, form), shown, count])
   return rows

@@ -160,7 +160,8 @@ def check(
 
   data, evaluation, manifest = pod.together(read)
   resolved = dataclasses.asdict(config)
-  pod.check_alike(rundir.identity(resolved, manifest))
+  evaluated = {f'evaluated.{k}': v for k, v in evaluation.fingerprints.items()}
+  pod.check_alike(rundir.identity(resolved, manifest) | evaluated)
   notes = pod.together(lambda: rundir.check(run, resolved, manifest, allow))
   order = parts.token_order
   fingerprints = [dataset.manifest.fingerprint for dataset in data.datasets]

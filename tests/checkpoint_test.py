@@ -444,20 +444,6 @@ def test_the_latest_and_the_best_are_kept_apart(
   assert found.latest() == max(losses)
 
 
-def test_the_best_is_that_of_the_lowest_loss_that_is_known(directory):
-  checkpoints = checkpoint.Checkpoints(directory, keep=9)
-  for step, loss in enumerate(
-    [None, 3.0, 2.0, 2.0, float('nan'), 2.5], start=1
-  ):
-    checkpoints.save(small(step), {}, loss)
-    if step == 1:
-      checkpoints.wait()
-      with pytest.raises(errors.CheckpointError, match=r'of \[1\], or train'):
-        checkpoints.best()
-  checkpoints.close()
-  assert checkpoints.best() == 4
-
-
 def test_only_this_runs_checkpoints_are_deleted_or_counted(saved, tmp_path):
   """Whatever else lies there, below or above, with a number for a name."""
   other = epath.Path(tmp_path / 'other')

@@ -81,7 +81,7 @@ def evaluated(loaded, directory, tasks=evaluate.DATASET_TASKS):
     0,
     evaluate.training_of(loaded.run),
   )
-  results = evaluation.run(loaded.params, lambda sequences: None)
+  (results,) = evaluation.run(loaded.params, lambda sequences: None)
   return {task: sets['set'].figures for task, sets in results.items()}
 
 

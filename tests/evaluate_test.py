@@ -1,8 +1,13 @@
 """Evaluating a checkpoint gives what training saw, on any number of devices."""
 
+import dataclasses
 import json
+import math
 import shutil
+import types
 
+from absl import flags as absl_flags
+from absl.testing import flagsaver
 import jax
 import numpy as np
 import pytest
@@ -16,6 +21,7 @@ from leviathan import restore
 from leviathan import results
 from leviathan import rundir
 from leviathan import train
+from leviathan.cli import evaluate as cli
 
 
 @pytest.fixture(scope='module')
@@ -69,9 +75,10 @@ def test_subsets_are_evaluated_each_and_in_total(loaded, subsets):
     evaluate.training_of(loaded.run),
   )
   ticks = []
-  found = evaluation.run(loaded.params, ticks.append)
+  (found,) = evaluation.run(loaded.params, ticks.append)
   assert sum(ticks) == evaluation.size
-  assert evaluation.splits == {'validation/pile'} <= set(evaluate.rows(found))
+  splits = {'validation/pile', 'bins/pile/never seen'}
+  assert evaluation.splits == splits <= set(evaluate.rows([found]))
   total, *parts = [r.figures for r in found['perplexity'].values()]
   assert list(found['perplexity']) == ['pile', 'pile/Code', 'pile/Prose']
   tokens = [part['scored_tokens'] for part in parts]
@@ -87,6 +94,49 @@ def test_subsets_are_evaluated_each_and_in_total(loaded, subsets):
   total, *parts = [r.figures['bins'] for r in found['frequency'].values()]
   assert [row['tokens'] for row in total] == [
     sum(row['tokens'] for row in rows) for rows in zip(*parts, strict=True)
+  ]
+
+
+def test_a_set_takes_the_place_of_all_its_old_subsets(loaded, tmp_path):
+  loaded = dataclasses.replace(loaded, run=rundir.RunDir(tmp_path))
+
+  def result(nats):
+    return evaluate.Result(
+      {'protocol': {}, 'nats': nats}, lambda: [{'n': nats}]
+    )
+
+  before = {name: result(1.0) for name in ('a', 'a/x', 'a/y', 'ab')}
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(restore.Restored, 'manifest_sha256', '')
+    results.write(loaded, {'perplexity': before})
+    after = {name: result(2.0) for name in ('a', 'a/x')}
+    output = results.write(loaded, {'perplexity': after})
+  document = json.loads((output / 'perplexity.json').read_text())
+  assert list(document['datasets']) == ['ab', 'a', 'a/x']
+  lines = metrics.read(output / 'perplexity.samples.jsonl')
+  assert lines == [
+    {'dataset': 'ab', 'n': 1.0},
+    {'dataset': 'a', 'n': 2.0},
+    {'dataset': 'a/x', 'n': 2.0},
+  ]
+
+
+def test_every_figure_of_a_task_is_shown():
+  """Of the harness's tasks too, whose metrics may be of any name."""
+  figures = {'f1': 0.5, 'em,strict': 0.25, 'em,strict_stderr': 0.125}
+  counts = {'items': 4, 'scored_tokens': 0, 'protocol': {'official': False}}
+  result = evaluate.Result(figures | counts, list)
+  lines = results.text([{'gsm8k': {'harness': result}}]).splitlines()[2:]
+  cells = [[c.strip() for c in line.split('|')[1:-1]] for line in lines]
+  assert cells == [
+    ['gsm8k harness', 'f1', '0.5000', '', '4 items of another file'],
+    [
+      'gsm8k harness',
+      'em,strict',
+      '0.2500',
+      '0.1250',
+      '4 items of another file',
+    ],
   ]
 
 
@@ -117,25 +167,33 @@ def task_data(tmp_path_factory):
 TEXTS = ('wikitext', 'piqa', 'lambada')
 
 
+def evaluated(loaded, tasks, tiny, task_data, items=0):
+  """Pieces on the held-out set and these files; as many ticks as are due."""
+  evaluation = evaluate.read(
+    loaded.parts,
+    tasks,
+    {'held_out': str(tiny.directory / 'validation')},
+    str(task_data),
+    items,
+    evaluate.training_of(loaded.run),
+  )
+  ticks = []
+  found = list(evaluation.run(loaded.params, ticks.append))
+  assert sum(ticks) == evaluation.size
+  return found
+
+
 def test_tasks_leave_their_figures_and_a_line_for_each_item(
   loaded, task_data, tiny
 ):
-  def run(tasks, items=0):
-    evaluation = evaluate.read(
-      loaded.parts, tasks, {'held_out': str(tiny.directory / 'validation')},
-      str(task_data), items, evaluate.training_of(loaded.run),
-    )  # fmt: skip
-    ticks = []
-    found = evaluation.run(loaded.params, ticks.append)
-    assert sum(ticks) == evaluation.size
-    return found
-
-  output = results.write(loaded, run(TEXTS))
+  found = evaluated(loaded, TEXTS, tiny, task_data)
+  for piece in found:
+    output = results.write(loaded, piece)
 
   def read(task):
     return json.loads((output / f'{task}.json').read_text())
 
-  samples = list(results.read_samples(output / 'piqa.samples.jsonl'))
+  samples = list(metrics.read(output / 'piqa.samples.jsonl'))
   assert [s['id'] for s in samples] == list('01234')
   assert [s['gold'] for s in samples] == [0, 1, 0, 1, 1]
   figures = read('piqa')['datasets']['validation']
@@ -144,19 +202,19 @@ def test_tasks_leave_their_figures_and_a_line_for_each_item(
   assert protocol['step'] == 4 and protocol['window'] == 32
   assert protocol['manifest_sha256'] == loaded.manifest_sha256
   assert protocol['official'] is False
-  words = [
-    s['words'] for s in results.read_samples(output / 'wikitext.samples.jsonl')
-  ]
+  words = [s['words'] for s in metrics.read(output / 'wikitext.samples.jsonl')]
   assert len(words) == read('wikitext')['datasets']['test']['pages'] == 2
-  assert '| lambada test |' in ' '.join(results.text(run(TEXTS)).split())
+  assert '| lambada test |' in ' '.join(results.text(found).split())
 
   # Others stay; what is evaluated again, here in part, takes the old's place.
-  results.write(loaded, run(('perplexity', 'piqa'), items=2))
-  samples = list(results.read_samples(output / 'piqa.samples.jsonl'))
+  tasks = ('perplexity', 'piqa')
+  for piece in evaluated(loaded, tasks, tiny, task_data, items=2):
+    results.write(loaded, piece)
+  samples = list(metrics.read(output / 'piqa.samples.jsonl'))
   assert [s['id'] for s in samples] == ['0', '2']
   assert read('piqa')['datasets']['validation']['items'] == 2
   assert read('lambada')['datasets']['test']['items'] == 3
-  samples = list(results.read_samples(output / 'perplexity.samples.jsonl'))
+  samples = list(metrics.read(output / 'perplexity.samples.jsonl'))
   assert {s['dataset'] for s in samples} == {'held_out'}
   figures = read('perplexity')['datasets']['held_out']
   assert sum(s['tokens'] for s in samples) == figures['scored_tokens']
@@ -278,6 +336,29 @@ def test_a_step_goes_by_name_or_number(run, leviathan):
   assert code == 2 and '--step=bst is no step' in stderr.splitlines()[-1]
 
 
+def losses_at(path, losses, split='validation/a'):
+  rows = [
+    {'step': s, 'split': split, 'nats_per_token': n, 'perplexity': 1.0}
+    for s, n in losses.items()
+  ]
+  with path.open('a') as file:
+    file.write(''.join(map(metrics.line, rows)))
+
+
+def test_the_best_step_is_that_of_the_lowest_loss(tmp_path, monkeypatch):
+  run = rundir.RunDir(tmp_path)
+  steps = [2, 4, 6, 8]
+  checkpoints = types.SimpleNamespace(steps=lambda: steps)
+  with pytest.raises(errors.CheckpointError, match=r'there, \[2, 4, 6, 8\]'):
+    restore._best(run, checkpoints)
+  # Of equal ones the later; what is not there or not finite does not count, nor
+  # does another set.
+  losses_at(run.metrics_file, {2: 3.0, 3: 1.0, 4: 2.0, 6: 2.0, 8: math.nan})
+  losses_at(run.metrics_file, {2: 0.5}, 'validation/b')
+  losses_at(run.metrics_file, {2: 0.5}, 'task/lambada')
+  assert restore._best(run, checkpoints) == 6
+
+
 def test_a_kernel_of_the_machine_of_training_is_not_asked_for(run, tmp_path):
   shutil.copytree(run.path, tmp_path / 'run')
   copy = rundir.open_(str(tmp_path / 'run'))
@@ -287,6 +368,73 @@ def test_a_kernel_of_the_machine_of_training_is_not_asked_for(run, tmp_path):
   assert restore.restore(copy, None).parts.config.model.attention == 'auto'
 
 
-def test_any_number_of_devices_scores_alike(loaded, run, tiny):
+def test_any_number_of_devices_scores_alike(
+  loaded, run, tiny, task_data, tmp_path, leviathan, monkeypatch
+):
+  """Here eight; there one, by the command, and through the harness."""
   assert loaded.parts.mesh.size == jax.device_count() == 8
-  assert loaded.parts.config.evaluate.batch_size % 8 == 0
+  found = evaluated(loaded, ('perplexity', *TEXTS), tiny, task_data)
+  shutil.copytree(run.path, tmp_path / 'run')
+  monkeypatch.setenv('XLA_FLAGS', '')
+  flags = (f'--workdir={tmp_path}/run', f'--task_data={task_data}')
+  tasks = ','.join(('perplexity', *TEXTS))
+  code, stdout, stderr = leviathan('evaluate', *flags, f'--tasks={tasks}')
+  assert not code, stderr
+  output = tmp_path / 'run/eval/4'
+  assert str(output) in stdout
+
+  def read(path, key):
+    return json.loads((output / path).read_text())['datasets'][key]
+
+  figures_of = {}
+  for piece in found:
+    for task, sets in piece.items():
+      figures_of |= {(task, name): r.figures for name, r in sets.items()}
+  for (task, name), figures in figures_of.items():
+    there = read(f'{task}.json', name)
+    assert there.keys() == figures.keys()
+    for metric, value in figures.items():
+      if isinstance(value, float):
+        assert there[metric] == pytest.approx(value, rel=1e-5)
+
+  pytest.importorskip('lm_eval')
+  code, stdout, stderr = leviathan(
+    'evaluate', *flags, '--harness', '--tasks=piqa,wikitext', '--task_items=3'
+  )
+  assert not code, stderr
+  assert 'piqa harness' in stdout and 'byte_perplexity' not in stderr
+  byte = read('harness/wikitext.json', 'harness')['byte_perplexity']
+  ours = figures_of['wikitext', 'test']['byte_perplexity']
+  assert byte == pytest.approx(ours, rel=1e-5)
+  assert read('harness/piqa.json', 'harness')['items'] == 3
+
+
+@pytest.mark.parametrize(
+  'given, says',
+  [
+    ({'tasks': []}, '--tasks names none'),
+    ({'harness': True}, '--tasks names none'),
+    ({'stride': 8}, '--stride means nothing to --tasks=perplexity'),
+    ({'task_data': 'x'}, '--task_data means nothing'),
+    (
+      {'tasks': ['piqa'], 'data': ['x']},
+      '--data means nothing to --tasks=piqa',
+    ),
+    (
+      {'tasks': ['piqa'], 'harness': True, 'data': ['x']},
+      'nothing to --harness',
+    ),
+    ({'data': ['a/x', 'b/x']}, 'two sets of one name; give NAME=DIR'),
+    ({'tasks': ['wikitext'], 'stride': 33}, 'of 32 tokens; give 1 to 32'),
+  ],
+)
+def test_flags_that_mean_nothing_are_refused(loaded, given, says):
+  absl_flags.FLAGS.mark_as_parsed()
+  with flagsaver.flagsaver(**given), pytest.raises(errors.ConfigError) as e:
+    list(cli._by_us(loaded, cli._tasks()))
+  assert says in str(e.value)
+
+
+def test_train_and_validation_are_not_one_set(loaded, tiny, figures_of):
+  with pytest.raises(errors.DataError, match='give one of train, validation'):
+    figures_of(loaded, tiny.directory)

@@ -202,11 +202,17 @@ def open_dataset(directory: epath.PathLike) -> Dataset:
 
 
 def below(directory: epath.PathLike) -> list[str]:
-  """Names of the datasets one level below; none if it is itself one."""
+  """Names of what should be datasets, one level below a directory.
+
+  None if it is itself one, or no directory in it is.
+  """
   top = epath.Path(directory).expanduser()
-  if (top / manifest_lib.FILE).is_file():
+  if not top.is_dir() or (top / manifest_lib.FILE).is_file():
     return []
-  return sorted(p.parent.name for p in top.glob(f'*/{manifest_lib.FILE}'))
+  inside = [p for p in top.iterdir() if p.is_dir() and p.name[0] != '.']
+  if not any((p / manifest_lib.FILE).is_file() for p in inside):
+    return []
+  return sorted(p.name for p in inside)
 
 
 def shared_texts(
@@ -224,7 +230,11 @@ def _read_manifest(directory: epath.Path) -> manifest_lib.Manifest:
   """The manifest, or an error that lists the datasets one level below."""
   path = directory / manifest_lib.FILE
   if not path.is_file():
-    inside = below(directory)
+    inside = [
+      name
+      for name in below(directory)
+      if (directory / name / manifest_lib.FILE).is_file()
+    ]
     remedy = f'; give one of {", ".join(inside)} in it' if inside else ''
     raise errors.DataError(
       f'{directory} is not a dataset, it has no {manifest_lib.FILE}'

@@ -11,7 +11,7 @@ import numpy as np
 
 RESAMPLES = 1000
 CONFIDENCE = 0.95
-GROUPS = 4096  # More rows are drawn by neighbours, as so many groups.
+GROUPS = 4096  # More rows are dealt into so many groups, which are drawn.
 _BLOCK = 2**22  # drawn groups held at once
 
 
@@ -42,11 +42,11 @@ def intervals(
     them again tells nothing. Draws without a token of the class are left out.
   """
   found: list[Interval | None] = [None] * len(tokens_QR)
-  measured = np.flatnonzero(np.count_nonzero(tokens_QR, axis=1) > 1)
+  sums_XQR = _grouped(np.stack([nll_QR, tokens_QR]))
+  measured = np.flatnonzero(np.count_nonzero(sums_XQR[1], axis=1) > 1)
   if not measured.size:
     return found
-  sums_XQR = _grouped(np.stack([nll_QR, tokens_QR])[:, measured])
-  sums_XSQ = _resampled(sums_XQR, seed)
+  sums_XSQ = _resampled(sums_XQR[:, measured], seed)
   for i, q in enumerate(measured):
     nll_S, tokens_S = sums_XSQ[:, sums_XSQ[1, :, i] > 0, i]
     found[q] = _interval(nll_S / tokens_S)
@@ -62,12 +62,12 @@ def _interval(mean_S: np.ndarray) -> Interval:
 
 
 def _grouped(sums_XQR: np.ndarray) -> np.ndarray:
-  """At most GROUPS columns, whose rows are neighbours and alike in number."""
+  """At most GROUPS columns; a rare class's rows are often neighbours."""
   rows = sums_XQR.shape[-1]
   if rows <= GROUPS:
     return sums_XQR
-  starts = np.arange(GROUPS) * rows // GROUPS
-  return np.add.reduceat(sums_XQR, starts, axis=-1)
+  filled_XQR = np.pad(sums_XQR, ((0, 0), (0, 0), (0, -rows % GROUPS)))
+  return filled_XQR.reshape(*sums_XQR.shape[:2], -1, GROUPS).sum(axis=2)
 
 
 def _resampled(sums_XQR: np.ndarray, seed: int) -> np.ndarray:

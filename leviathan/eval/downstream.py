@@ -13,7 +13,8 @@ from leviathan.eval import requests
 from leviathan.eval import task_files
 from leviathan.eval import tasks
 
-# What `protocol` says of acc_norm.
+# What `protocol` says of what stands before a context, and of acc_norm.
+BOS = 'none; an empty context is EOS'
 NORMALISER = 'characters of the choice, without the space in front of it'
 
 
@@ -141,7 +142,7 @@ def protocol(task: tasks.Task, data: task_files.Data) -> dict[str, Any]:
     'follows': f'lm-evaluation-harness {tasks.HARNESS}, {task.harness_name}',
     'shots': 0,
     'acc_norm': NORMALISER if 'acc_norm' in task.metrics else None,
-    'bos': 'none; an empty context is EOS',
+    'bos': BOS,
     'split': task.source.hub.split,
     'items': len(data.items),
     **origin(task.source, data.source, data.sha256),

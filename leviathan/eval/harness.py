@@ -220,11 +220,16 @@ def _evaluate(
   np.random.seed(SEEDS['numpy'])
   try:
     loaded = manager.load([name])
+  except ImportError as e:
+    raise errors.ConfigError(
+      f'--tasks: {name!r} wants a package of its own ({errors.first_line(e)}); '
+      'install it'
+    ) from e
   except OSError as e:  # No network, or nothing of that name.
     raise errors.DataError(
-      f'the data of {name!r} cannot be loaded ({str(e).splitlines()[0]}); go '
-      'online, or give the official files of the six tasks and Wikitext with '
-      '--task_data=DIR'
+      f'the data of {name!r} cannot be loaded ({errors.first_line(e)}); go '
+      'online'
+      + (', or give its official files with --task_data=DIR' * (name in YAMLS))
     ) from e
   for task in loaded['tasks'].values():
     for kind in ('UNSAFE_CODE', 'MULTIMODAL'):
@@ -283,6 +288,8 @@ def _protocol(
     'shots': found['n-shot'].get(name) if task else None,
     'limit': limit,
     'window': model.length,
+    'stride': model.length,
+    'bos': downstream.BOS,
     'resamples': RESAMPLES,
     'seeds': SEEDS,
     'tokenizer_sha256': model.tokenizer.sha256,
@@ -300,7 +307,11 @@ def _result(
   for key, value in found['results'][name].items():
     metric, comma, filter_ = key.partition(',')
     if comma and isinstance(value, numbers.Real):
-      figures[metric if filter_ == 'none' else key] = float(value)
+      name_ = metric.removesuffix('_stderr')
+      error = metric[len(name_) :]
+      if filter_ != 'none':
+        name_ += f',{filter_}'
+      figures[name_ + error] = float(value)
   members = _members(found, name)
   asked = [s for (task, *_), s in scored.items() if task in members]
   counts = [

@@ -37,7 +37,8 @@ def encode_pair(
   White space at the end of the context goes to the continuation, whose ids
   are those after as many as the context alone has. Where none are left, the
   continuation begins at the first id that the context alone does not have, or
-  is the last id. An empty context is EOS; no other has one in front.
+  is the last id. EOS stands in front where nothing else would: of an empty
+  context, and of one that is all merged, whose text is then scored too.
 
   The ids are those of the text, also where tokens are merged; the harness then
   puts the continuation's after the context's own.

@@ -24,7 +24,8 @@ from leviathan import sharding
 
 # Scored positions of a row that go through the head at a time.
 CHUNK = 8
-# Lengths of batches: between two of them at most half is filling.
+# Lengths of batches: of a row that is longer than the first at most a third is
+# filling.
 LENGTHS = tuple(n << i for i in range(4, 28) for n in (2, 3))
 
 
@@ -77,9 +78,10 @@ def windows(
 ) -> Iterator[Window]:
   """The passes that score ids[start:count], each id exactly once.
 
-  The first scores all that fits, each later one `stride` ids; all of them see
-  as much before as fits. A stride of `length` is lm-evaluation-harness's way
-  with texts that are too long, a smaller one gives more context to each id.
+  Each scores `stride` ids and sees as much before as fits; where there is less
+  before, the first scores more. A stride of `length` is what
+  lm-evaluation-harness does with texts that are too long; a smaller one gives
+  more context to each id.
 
   Args:
     count: ids in all.
@@ -99,6 +101,7 @@ def make(
   *,
   length: int,
   tokens: int,
+  positions: int,
 ) -> Scorer:
   """A scorer of requests on a mesh.
 
@@ -107,6 +110,7 @@ def make(
     mesh: rows of a batch lie over its axes of the batch.
     length: inputs of one pass at most.
     tokens: inputs of a batch, about, over all devices.
+    positions: of those that go through the head at a time, about.
 
   Returns:
     See `Scorer`; it raises ValueError where a request has nothing to score or
@@ -122,38 +126,21 @@ def make(
       array.shape, rows_of, lambda index: array[index]
     )
 
-  def passes(requests, stride):
-    """(request, window) of all, those of like shape side by side."""
-    all_ = [
-      (request, window)
-      for request, (ids, start) in enumerate(requests)
-      for window in windows(len(ids), start, length, stride)
-    ]
-    # The longest first: what does not fit into memory is known at once.
-    return sorted(
-      all_, key=lambda p: (_shape(p[1], length), p[0]), reverse=True
-    )
-
-  def batches(requests, stride):
-    """(members, number of scored tokens of each, arrays) of each batch."""
-
-    def size_of(member):
-      return _shape(member[1], length)[0]
-
-    for size, group in itertools.groupby(passes(requests, stride), size_of):
-      rows = ways * max(1, tokens // (size * ways))
-      while members := list(itertools.islice(group, rows)):
-        yield members, _fill(requests, members, rows, size)
+  def rows_of_batch(size):
+    most = min(tokens // size, positions // CHUNK)
+    return ways * max(1, most // ways)
 
   def score(params, requests, tick, stride=length):
     for number, (ids, start) in enumerate(requests):
       if not 1 <= start < len(ids):
         raise ValueError(f'request {number}: start={start} of {len(ids)} ids')
     found = _Results(requests, tick)
+    passes = _passes(requests, length, stride)
     with jax.set_mesh(mesh):
       # A batch is read after the next one has been dispatched.
       pending = None
-      for members, (chunks, *arrays) in batches(requests, stride):
+      for size, members in _batches(passes, length, rows_of_batch):
+        chunks, *arrays = _fill(requests, members, rows_of_batch(size), size)
         outputs = score_batch(params, *map(to_mesh, arrays), chunks)
         if pending:
           found.add(*pending)
@@ -163,6 +150,34 @@ def make(
     return found.scored()
 
   return score
+
+
+def _passes(
+  requests: Sequence[Request], length: int, stride: int
+) -> list[tuple[int, Window]]:
+  """(number of the request, window) of all, those of like shape together."""
+  all_ = [
+    (number, window)
+    for number, (ids, start) in enumerate(requests)
+    for window in windows(len(ids), start, length, stride)
+  ]
+  # The longest first: those take the most memory.
+  return sorted(all_, key=lambda p: (_shape(p[1], length), p[0]), reverse=True)
+
+
+def _batches(
+  passes: list[tuple[int, Window]],
+  length: int,
+  rows_of_batch: Callable[[int], int],
+) -> Iterator[tuple[int, list[tuple[int, Window]]]]:
+  """(inputs of a row, passes) of each batch, in the order of the passes."""
+
+  def size_of(member):
+    return _shape(member[1], length)[0]
+
+  for size, group in itertools.groupby(passes, size_of):
+    while members := list(itertools.islice(group, rows_of_batch(size))):
+      yield size, members
 
 
 def _batch_scorer(

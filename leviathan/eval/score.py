@@ -76,20 +76,28 @@ def make(
 
   def score(params, batches, class_V, classes):
     class_Q = np.arange(classes)
-    found = [np.zeros((2, 2, classes, 0))]
+    found, pending = [np.zeros((2, 2, classes, 0))], []
     with jax.set_mesh(mesh):
       for batch in batches:
         rows = len(batch.inputs_BL)
         # A mesh may put the rows of one process between those of another.
         place_B = np.arange(rows, dtype=np.int32) + rows * jax.process_index()
         batch, place_B = to_mesh((batch, place_B), mesh)
-        *sums, place_B = sums_of_batch(params, batch, place_B, class_V, class_Q)
-        order_B = np.argsort(place_B)
-        found.append(np.asarray(jax.device_get(sums), np.float64)[..., order_B])
+        pending.append(sums_of_batch(params, batch, place_B, class_V, class_Q))
+        # A batch is read after the next one has been dispatched.
+        if len(pending) > 1:
+          found.append(_in_order(pending.pop(0)))
+    found += map(_in_order, pending)
     predicted, input_ = np.concatenate(found, axis=-1)
     return Scored(metrics.Sums(*predicted), metrics.Sums(*input_))
 
   return score
+
+
+def _in_order(outputs: Any) -> np.ndarray:
+  """(predicted or input, nll or tokens, classes, rows), with rows in order."""
+  *sums, place_B = jax.device_get(outputs)
+  return np.asarray(sums, np.float64)[..., np.argsort(place_B)]
 
 
 def to_mesh(batch: Any, mesh: jax.sharding.Mesh) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 import hashlib
 import json
+import logging
 from typing import Any
 from typing import NamedTuple
 
@@ -48,7 +49,13 @@ def read(task: tasks.Task, directory: epath.PathLike | None) -> Data:
   """
   if directory is None:
     source = address(task.source.hub)
-    rows = [_official(row) for row in from_hub(task.source.hub)]
+    try:
+      rows = [_official(row) for row in from_hub(task.source.hub)]
+    except (KeyError, TypeError, ValueError) as e:
+      raise errors.DataError(
+        f'{source} has rows of another form than they had ({e!r}); give '
+        '--task_data=DIR with the official files'
+      ) from e
     sha256 = {source: digest(jsonl(rows).encode())}
     wheres = [f'{source}, row {i}' for i in range(len(rows))]
   else:
@@ -59,6 +66,8 @@ def read(task: tasks.Task, directory: epath.PathLike | None) -> Data:
     wheres = [f'{path}:{i}' for i in range(1, len(rows) + 1)]
     if task.source.labels:
       sha256 |= _add_labels(task.source, path, rows)
+  if not rows:
+    raise errors.DataError(f'{source} has no rows; fetch it again')
   items = [
     _item(task, row, i, where)
     for i, (row, where) in enumerate(zip(rows, wheres, strict=True))
@@ -221,15 +230,17 @@ def from_hub(hub: tasks.Hub) -> list[dict[str, Any]]:
       "pip install 'leviathan[eval]', or give --task_data=DIR with the "
       'official files'
     ) from e
+  # It tells every attempt; the last one's error says enough.
+  for name in ('datasets', 'huggingface_hub'):
+    logging.getLogger(name).setLevel(logging.ERROR)
   try:
     rows: Any = datasets.load_dataset(hub.path, hub.name, split=hub.split)
     return list(rows)
   except Exception as e:  # Of several libraries: network, cache, file formats.
-    reason = (str(e).splitlines() or [''])[0]
     raise errors.DataError(
       f'{address(hub)} cannot be had from the Hugging Face hub '
-      f'({type(e).__name__}: {reason[:200]}); give --task_data=DIR with the '
-      'official files'
+      f'({type(e).__name__}: {errors.first_line(e)}); give --task_data=DIR '
+      'with the official files'
     ) from e
 
 

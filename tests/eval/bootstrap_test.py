@@ -90,6 +90,13 @@ def test_a_class_in_fewer_than_two_rows_has_none():
   assert found[2].low == pytest.approx(1) and found[2].high == pytest.approx(4)
 
 
+def test_neighbours_among_many_rows_are_still_drawn_apart():
+  nll_QR, tokens_QR = np.zeros((2, 1, 3 * bootstrap.GROUPS))
+  nll_QR[0, 70:72], tokens_QR[0, 70:72] = (30, 10), (3, 5)
+  (found,) = bootstrap.intervals(nll_QR, tokens_QR)
+  assert found.low == pytest.approx(2) and found.high == pytest.approx(10)
+
+
 def test_pairs_are_surer_than_what_they_are_made_of():
   """Two models that differ by 0.1 in each row, whatever the rows are."""
   nll_QR, tokens_QR = drawn(200)

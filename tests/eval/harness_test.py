@@ -49,7 +49,9 @@ def parts(tiny):
 def model(parts, tiny):
   return harness.Model(
     params=parts.fresh_state().params,
-    scorer=requests.make(parts.model, parts.mesh, length=LENGTH, tokens=1024),
+    scorer=requests.make(
+      parts.model, parts.mesh, length=LENGTH, tokens=1024, positions=1024
+    ),
     sampler=functools.partial(sampling.make, parts.model),
     mesh=parts.mesh,
     tokenizer=tokenizer_lib.load(f'spm:{tiny.tokenizer}'),

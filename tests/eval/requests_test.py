@@ -111,7 +111,7 @@ def test_seven_sequences_in_any_batch_on_any_mesh(
 ):
   seven = sequences(range(5, 12))
   score = requests_lib.make(
-    model, mesh_of(devices), length=LENGTH, tokens=rows * LENGTH
+    model, mesh_of(devices), length=LENGTH, tokens=rows * LENGTH, positions=999
   )
   done = []
   found = score(params, seven, done.append)
@@ -125,20 +125,40 @@ def test_seven_sequences_in_any_batch_on_any_mesh(
     assert (scored.windows, scored.truncated) == (1, False)
 
 
+@pytest.mark.parametrize(
+  'tokens, positions, batches',
+  # By inputs, by what goes through the head, and one row is the least.
+  [(4 * LENGTH, 999, 2), (999, 2 * requests_lib.CHUNK, 4), (1, 1, 7)],
+)
+def test_batches_are_bounded_by_inputs_and_by_positions(
+  model, params, tokens, positions, batches
+):
+  score = requests_lib.make(
+    model, mesh_of(1), length=LENGTH, tokens=tokens, positions=positions
+  )
+  done = []
+  score(params, sequences(range(5, 12)), done.append)
+  assert len(done) == batches
+
+
 def test_an_end_that_is_the_likeliest_is_greedy(model, params, by_hand):
   """Also where it takes more than one chunk, and not when one token differs."""
   ids = [5, 6]
   for _ in range(12):
     ids += by_hand([*ids, 0], 0, len(ids), len(ids) + 1)[1]
   other = [*ids[:-1], (ids[-1] + 1) % VOCAB_SIZE]
-  score = requests_lib.make(model, mesh_of(1), length=LENGTH, tokens=64)
+  score = requests_lib.make(
+    model, mesh_of(1), length=LENGTH, tokens=64, positions=64
+  )
   requests = [requests_lib.Request(x, 2) for x in (ids, other)]
   assert [s.greedy for s in score(params, requests, silent)] == [True, False]
 
 
 @pytest.mark.parametrize('stride', [LENGTH, 5])
 def test_what_is_too_long_is_scored_in_windows(model, params, by_hand, stride):
-  score = requests_lib.make(model, mesh_of(8), length=LENGTH, tokens=64)
+  score = requests_lib.make(
+    model, mesh_of(8), length=LENGTH, tokens=64, positions=64
+  )
   requests = [
     requests_lib.Request(sequences([60])[0].ids, start) for start in (1, 30, 55)
   ]
@@ -157,14 +177,18 @@ def test_what_is_too_long_is_scored_in_windows(model, params, by_hand, stride):
 def test_a_request_with_nothing_to_score_or_nothing_before_it(
   model, params, start
 ):
-  score = requests_lib.make(model, mesh_of(1), length=LENGTH, tokens=64)
+  score = requests_lib.make(
+    model, mesh_of(1), length=LENGTH, tokens=64, positions=64
+  )
   with pytest.raises(ValueError, match=f'request 1: start={start} of 3 ids'):
     requests = [([1, 2, 3], 1), ([1, 2, 3], start)]
     score(params, [requests_lib.Request(*r) for r in requests], silent)
 
 
 def test_what_a_tick_raises_ends_it(model, params):
-  score = requests_lib.make(model, mesh_of(1), length=LENGTH, tokens=LENGTH)
+  score = requests_lib.make(
+    model, mesh_of(1), length=LENGTH, tokens=LENGTH, positions=64
+  )
   calls = []
 
   def tick(n):
