@@ -179,7 +179,7 @@ class Evaluation:
     return found | {t.task: t.protocol['sha256'] for t in self.texts}
 
   def run(self, params: Any, tick: Tick) -> Iterator[Results]:
-    """Scores everything once; yields what a set or a task came to when it has."""
+    """Scores everything once; yields each set and task as it is done."""
     for name, members in self.sets.items():
       scored = {
         member: self._score(params, dataset, tick)
