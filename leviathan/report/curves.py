@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib import figure as figures
 from matplotlib import lines
@@ -13,11 +14,11 @@ from leviathan.report import palette
 # (x, nats per token) of one run; x rises.
 Curve = tuple[Sequence[float], Sequence[float]]
 
-# What curves are drawn by: the name of the axis, and its unit.
+# What curves are drawn by, and how the axis is called.
 AXES = {
-  'tokens': ('tokens seen', ''),
-  'seconds': ('time spent in training', 's'),
-  'flops': ('model FLOPs spent in training', 'FLOP'),
+  'tokens': 'tokens seen',
+  'seconds': 'seconds spent in training',
+  'flops': 'model FLOPs spent in training',
 }
 SMOOTHING = 20  # Training steps at least, and a hundredth of all.
 POINTS = 400  # Of a training curve: more of them than the eye sees.
@@ -40,7 +41,8 @@ def draw(
 
   Args:
     axis: of AXES.
-    validation: {variant: a curve of each seed}, by that axis.
+    validation: {variant: a curve of each seed}, by that axis; all variants of
+      the report, so that each has its colour in every picture.
     training: the same of the training loss; a variant may be missing.
     entropy: of the set's unigrams, in nats, drawn as a line.
   """
@@ -48,33 +50,36 @@ def draw(
   axes = figure.subplots()
   styles = palette.styles(validation)
   handles = []
-  drawn = []
+  drawn, evaluated = [], []
   for label, seeds in validation.items():
-    colour = styles[label]['color']
+    style = styles[label]
     x, y_SX = _together([_smooth(curve) for curve in training.get(label, [])])
     step = max(1, len(x) // POINTS)
     drawn.append((x[::step], y_SX.mean(axis=0)[::step]))
-    axes.plot(*drawn[-1], color=colour, alpha=0.5, linewidth=0.8)
+    axes.plot(*drawn[-1], color=style['color'], alpha=0.5, linewidth=0.8)
     x, y_SX = _together(seeds)
-    ends = y_SX.min(axis=0), y_SX.max(axis=0)
-    axes.fill_between(x, *ends, color=colour, alpha=0.2, linewidth=0)
-    drawn.append((x, y_SX.mean(axis=0)))
+    low, mean, high = y_SX.min(axis=0), y_SX.mean(axis=0), y_SX.max(axis=0)
+    evaluated.append(x)
+    drawn += [(x, low), (x, high)]
+    axes.fill_between(
+      x, low, high, color=style['color'], alpha=0.2, linewidth=0
+    )
     handles += axes.plot(
-      *drawn[-1],
-      **styles[label],
-      label=_label(label, seeds, drawn[-1][1]),
+      x,
+      mean,
+      **style,
+      label=_label(label, seeds, mean),
       markersize=4.5,
       markevery=max(1, len(x) // 20),
       zorder=3,
     )
-  _set_scales(axes, drawn)
+  _set_scales(axes, drawn, np.concatenate(evaluated))
   # As the lines lie at their ends.
   handles.sort(key=lambda line: -(list(line.get_ydata()) or [0.0])[-1])
   if entropy is not None:
     handles += [_entropy_line(axes, entropy)]
-  words, unit = AXES[axis]
-  axes.set(xlabel=words, ylabel='nats per token')
-  axes.xaxis.set_major_formatter(ticker.EngFormatter(unit=unit))
+  axes.set(xlabel=AXES[axis], ylabel='nats per token')
+  axes.xaxis.set_major_formatter(ticker.EngFormatter())
   axes.spines[['top', 'right']].set_visible(False)
   axes.grid(alpha=0.3)
   _add_legend(figure, handles)
@@ -82,12 +87,12 @@ def draw(
 
 
 def _entropy_line(axes, entropy: float) -> lines.Line2D:
-  """A line of no length, for the legend, where it lies above the picture."""
+  """Draws it where it lies within the picture; returns it for the legend."""
   bottom, top = axes.get_ylim()
   place = (
     ' (below)' if entropy < bottom else ' (above)' if entropy > top else ''
   )
-  style = {'color': 'grey', 'linestyle': '--', 'linewidth': 1}
+  style: dict[str, Any] = {'color': 'grey', 'linestyle': '--', 'linewidth': 1}
   if not place:
     axes.axhline(entropy, **style)
   label = f'unigram entropy: {entropy:.3f}{place}'
@@ -145,13 +150,16 @@ def _smooth(curve: Curve) -> Curve:
   return x, smoothed
 
 
-def _set_scales(axes, drawn: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
+def _set_scales(
+  axes,
+  drawn: Sequence[tuple[np.ndarray, np.ndarray]],
+  evaluated: np.ndarray,
+) -> None:
   """Log x if validation spans so much; a height that shows the differences."""
   x_all, y_all = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
   if not x_all.size:
     return
-  validation = np.concatenate([x for x, _ in drawn[1::2]])
-  smallest = min(validation[validation > 0], default=x_all.max())
+  smallest = min(evaluated[evaluated > 0], default=x_all.max())
   start = START * x_all.max()
   if x_all.max() > SPAN * smallest:
     axes.set_xscale('log')

@@ -130,9 +130,8 @@ def _files(part: Table | Picture) -> dict[str, bytes]:
     return {f'{part.name}.csv': text.getvalue().encode()}
   # A picture is one for light and for dark: it brings its own white. Glyphs as
   # outlines look the same whatever fonts there are. No date, nor random names.
-  settings = {'svg.hashsalt': 'leviathan', 'svg.fonttype': 'path'}
   svg, png = io.BytesIO(), io.BytesIO()
-  with mpl.rc_context(settings):
+  with mpl.rc_context({'svg.hashsalt': 'leviathan', 'svg.fonttype': 'path'}):
     part.figure.savefig(
       svg, format='svg', facecolor='white', metadata={'Date': None}
     )

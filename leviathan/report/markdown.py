@@ -37,7 +37,8 @@ def numeric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
   """A table, padded to be read as it is; columns of numbers to the right."""
   escaped = [[escape(cell) for cell in row] for row in (header, *rows)]
-  widths = [max(map(len, column)) for column in zip(*escaped, strict=True)]
+  # Two at least: a rule to the right is a dash and a colon.
+  widths = [max(2, *map(len, cells)) for cells in zip(*escaped, strict=True)]
   right = numeric(header, rows)
 
   def line(cells):

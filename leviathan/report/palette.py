@@ -1,6 +1,7 @@
 """How each variant is drawn, alike in every picture of a report."""
 
 from collections.abc import Iterable
+from typing import Any
 
 # Okabe and Ito's colours, told apart also by who sees red and green alike;
 # without their yellow, which is too light for a line on white.
@@ -11,7 +12,7 @@ MARKERS = 'osD^vPX'
 LINES = ('-', '--', ':', '-.')  # One for each round of the colours.
 
 
-def styles(labels: Iterable[str]) -> dict[str, dict[str, str]]:
+def styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
   """{label: colour, marker and line}, as matplotlib's `plot` takes them.
 
   Args:

@@ -82,6 +82,12 @@ def test_the_height_is_that_of_the_losses_after_the_start():
   assert 2.9 < low < 3.0 and 3.2 < high < 3.6
 
 
+def test_the_band_is_within_the_picture():
+  seeds = [(TOKENS, [3.0, 3.0, 3.0, y]) for y in (2.0, 3.0, 4.0)]
+  low, high = curves.draw('tokens', {'a': seeds}, {}, None).axes[0].get_ylim()
+  assert low < 2 and high > 4
+
+
 @pytest.mark.parametrize(
   ('last', 'scale'), [(9_000, 'linear'), (11_000, 'log')]
 )
@@ -122,7 +128,7 @@ def test_few_points_and_odd_labels_are_drawn(axis, seeds):
   # A dollar would begin a formula.
   figure = curves.draw(axis, {'lev $\\no$ <&': seeds}, {}, 6.0)
   figure.savefig(io.BytesIO(), format='svg')
-  assert curves.AXES[axis][0] == figure.axes[0].get_xlabel()
+  assert curves.AXES[axis] == figure.axes[0].get_xlabel()
 
 
 def test_a_variant_looks_alike_in_each_picture_and_unlike_others():
