@@ -67,8 +67,8 @@ def sample():
       'Loss',
       [
         'Held-out text of 51,117 tokens. Differences to tied are paired by '
-        'seed. Evaluate again with `leviathan evaluate --workdir=runs/a-very-'
-        'long-name/of-a-run/that-does-not-fit-a-phone --tasks=frequency`.',
+        'seed. Evaluate again with `leviathan evaluate --workdir=runs/study/'
+        'factorized_mlp_of_a_name_that_is_too_long_for_a_phone_0.0021`.',
         document.Picture(
           'curves',
           'Loss by tokens; the band is the range of three seeds',
