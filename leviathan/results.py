@@ -15,7 +15,7 @@ from leviathan import metrics
 from leviathan import restore
 from leviathan import rundir
 from leviathan.eval import frequency
-from leviathan.report import tables
+from leviathan.report import markdown
 
 # What figures are called, and in which form.
 SHOWN = {
@@ -93,7 +93,7 @@ def text(pieces: Iterable[evaluate.Results]) -> str:
       else:
         rows += _rows(task, name, figures)
   header = ['task', 'metric', 'value', 'stderr', 'of']
-  parts = [tables.markdown(header, rows)] if rows else []
+  parts = [markdown.table(header, rows)] if rows else []
   return '\n\n'.join(parts + strata)
 
 
@@ -135,4 +135,4 @@ def _strata(name: str, bins: list[dict[str, Any]], side: str) -> str:
       'perplexity', '95 %',
   ]  # yapf: disable
   kind = frequency.SIDES[side]
-  return f'{name}, by {kind} token:\n\n{tables.markdown(header, rows)}'
+  return f'{name}, by {kind} token:\n\n{markdown.table(header, rows)}'

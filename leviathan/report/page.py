@@ -37,7 +37,14 @@ def write(workdirs: Sequence[str], directory: epath.Path) -> epath.Path:
     ]
   parts += ['## Parameters', tables.parameters(found)]
   directory.mkdir(parents=True, exist_ok=True)
-  curves.draw(found, entropies, directory / 'curves.png')
+  figure = curves.draw(
+    'tokens',
+    {run.label: [run.curve(s) for s in run.validation_splits] for run in found},
+    {run.label: [run.curve('train')] for run in found},
+    next(iter(entropies.values())),
+  )
+  with (directory / 'curves.png').open('wb') as file:
+    figure.savefig(file, format='png', dpi=150)
   page = directory / 'report.md'
   page.write_text('\n\n'.join(parts) + '\n')
   return page

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 
 from leviathan import errors
+from leviathan.report import markdown
 from leviathan.report import replicates
 from leviathan.report import runs
-from leviathan.report import tables
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -78,7 +78,7 @@ def _losses(found, rates, dataset) -> str:
     )
   seeds = [f'run {i + 1}' for i in range(len(next(iter(found.values()))))]
   header = ['variant', 'learning rate', 'input parameters', 'mean', *seeds]
-  return tables.markdown(header, rows)
+  return markdown.table(header, rows)
 
 
 def _contrasts(found, pairs: Pairs, dataset) -> str:
@@ -93,7 +93,7 @@ def _contrasts(found, pairs: Pairs, dataset) -> str:
     ]
     for ours, theirs in pairs
   ]
-  return tables.markdown(['contrast', 'nats per token'], rows)
+  return markdown.table(['contrast', 'nats per token'], rows)
 
 
 def _strata(found, pairs: Pairs, dataset) -> str:
@@ -116,7 +116,7 @@ def _strata(found, pairs: Pairs, dataset) -> str:
     for ours, theirs in pairs
   ]
   header = [f'{bins[i]["frequency"]} (n = {bins[i]["tokens"]:,})' for i in met]
-  return tables.markdown(['contrast', *header], rows)
+  return markdown.table(['contrast', *header], rows)
 
 
 def _edges(rates) -> str:
@@ -137,7 +137,7 @@ def _rates(rates) -> str:
     [name, *(f'{tried[r]:.4f}' if r in tried else '-' for r in columns)]
     for name, tried in rates.items()
   ]
-  return tables.markdown(['variant', *(f'{r:g}' for r in columns)], rows)
+  return markdown.table(['variant', *(f'{r:g}' for r in columns)], rows)
 
 
 def _nats(run: runs.Run, dataset: str) -> float:

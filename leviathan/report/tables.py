@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
+from leviathan.report import markdown
 from leviathan.report import runs
 
 
@@ -13,7 +14,7 @@ def parameters(found: Sequence[runs.Run]) -> str:
   rows = [
     [run.label, *(f'{run.parameters[p]:,}' for p in parts)] for run in found
   ]
-  return markdown(['arm', *parts], rows)
+  return markdown.table(['arm', *parts], rows)
 
 
 def losses(found: Sequence[runs.Run], dataset: str) -> str:
@@ -35,7 +36,7 @@ def losses(found: Sequence[runs.Run], dataset: str) -> str:
       'arm', 'nats per token', 'perplexity', 'bits per byte',
       'tokens trained on', 'tokens per second',
   ]  # yapf: disable
-  return markdown(header, rows)
+  return markdown.table(header, rows)
 
 
 def frequency(found: Sequence[runs.Run], dataset: str, side: str) -> str:
@@ -61,7 +62,7 @@ def frequency(found: Sequence[runs.Run], dataset: str, side: str) -> str:
       ]
     )
   header = ['training frequency', 'types', 'tokens scored']
-  return markdown(header + [run.label for run in found], rows)
+  return markdown.table(header + [run.label for run in found], rows)
 
 
 def differences(
@@ -77,7 +78,9 @@ def differences(
     rows.append(
       [bins[0]['frequency'], f'{bins[0]["tokens"]:,}', *map(_difference, bins)]
     )
-  return markdown(['training frequency', 'tokens scored', *compared], rows)
+  return markdown.table(
+    ['training frequency', 'tokens scored', *compared], rows
+  )
 
 
 def _difference(row: dict[str, Any]) -> str:
@@ -90,16 +93,3 @@ def _difference(row: dict[str, Any]) -> str:
     f'{row["nats_per_token_difference"]:+.4f}{interval}, '
     f'{row["perplexity_ratio_percent"]:.1f} %'
   )
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-  """A table whose first column is text and the others numbers."""
-  widths = [max(len(r[i]) for r in (header, *rows)) for i in range(len(header))]
-
-  def line(cells):
-    first, *rest = zip(cells, widths, strict=True)
-    padded = [first[0].ljust(first[1]), *(c.rjust(w) for c, w in rest)]
-    return f'| {" | ".join(padded)} |'
-
-  rule = ['-' * widths[0], *('-' * (w - 1) + ':' for w in widths[1:])]
-  return '\n'.join(line(cells) for cells in (header, rule, *rows))
