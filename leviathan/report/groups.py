@@ -1,0 +1,290 @@
+"""Runs into variants with a run a seed, and what each is compared with."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
+import dataclasses
+import itertools
+import json
+from typing import NamedTuple
+
+from leviathan import config as config_lib
+from leviathan import errors
+from leviathan import rundir
+from leviathan.report import runs
+
+BASELINE = 'tied'  # Where there is one and no other is asked for.
+SEED = 'config.train.seed'
+# How long a run trains may change when it goes on, but variants differ in it.
+BUDGET = ('config.train.steps', 'config.data.batch_size')
+
+
+class LeftOut(NamedTuple):
+  """A directory that the report does not show."""
+
+  path: str
+  reason: str
+
+
+class Setting(NamedTuple):
+  """What two variants must share, or their difference says nothing."""
+
+  width: int
+  layers: int
+  head_width: int
+  mlp_width: int
+  vocab_size: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Variant:
+  """Runs that differ in their seeds alone.
+
+  Attributes:
+    label: its arm, with scale, vocabulary, learning rate or directory where
+      these tell it apart from another variant of that arm.
+    runs: one a seed, in the order of the seeds.
+  """
+
+  label: str
+  runs: tuple[runs.Run, ...]
+
+  @property
+  def first(self) -> runs.Run:
+    """Its first run, for what all of them share."""
+    return self.runs[0]
+
+  @property
+  def seeds(self) -> list[int]:
+    """Of its runs."""
+    return [run.seed for run in self.runs]
+
+  @property
+  def setting(self) -> Setting:
+    """Scale and vocabulary."""
+    model = self.first.config['model']
+    return Setting(*(model[name] for name in Setting._fields))
+
+  @property
+  def learning_rate(self) -> float:
+    """At the peak."""
+    return self.first.config['optimizer']['learning_rate']
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Groups:
+  """What a report compares.
+
+  Attributes:
+    variants: in the order in which their runs were named.
+    baselines: those of them that others are compared with, one or more.
+    left_out: what is not shown.
+  """
+
+  variants: tuple[Variant, ...]
+  baselines: tuple[Variant, ...]
+  left_out: tuple[LeftOut, ...]
+
+  @property
+  def datasets(self) -> list[str]:
+    """That all were evaluated on."""
+    return list(self.baselines[0].first.results['perplexity'])
+
+  @property
+  def settings(self) -> list[Setting]:
+    """Each scale and vocabulary, in order."""
+    return list(dict.fromkeys(v.setting for v in self.variants))
+
+  def vocabularies(self) -> dict[int, 'Groups']:
+    """{V: the groups of it}; their bins of frequency are not one another's."""
+    found = {}
+    for size in dict.fromkeys(v.setting.vocab_size for v in self.variants):
+      variants, baselines = (
+        tuple(v for v in several if v.setting.vocab_size == size)
+        for several in (self.variants, self.baselines)
+      )
+      found[size] = dataclasses.replace(
+        self, variants=variants, baselines=baselines
+      )
+    return found
+
+  def baseline(self, variant: Variant) -> Variant | None:
+    """What a variant is compared with: itself, if it is a baseline.
+
+    Else the baseline of its scale and vocabulary; of several that of its
+    learning rate, or the first. None if there is none.
+    """
+    if variant in self.baselines:
+      return variant
+    alike = [b for b in self.baselines if b.setting == variant.setting]
+    same = [b for b in alike if b.learning_rate == variant.learning_rate]
+    return next(iter(same + alike), None)
+
+  def rivals(self) -> list[tuple[Variant, Variant]]:
+    """(variant, its baseline) of those that have another for theirs."""
+    pairs = [(v, self.baseline(v)) for v in self.variants]
+    return [(v, b) for v, b in pairs if b is not None and b is not v]
+
+
+def read(workdirs: Sequence[str], baseline: str | None = None) -> Groups:
+  """The runs in these directories; what cannot be shown is left out.
+
+  Args:
+    workdirs: of runs; one that is named twice counts once.
+    baseline: label of a variant, or an arm; None is BASELINE, else the first.
+
+  Raises:
+    ConfigError: the baseline is none of them.
+    CheckpointError: no run can be shown.
+  """
+  found: dict[str, runs.Run] = {}
+  left_out = []
+  for workdir in workdirs:
+    try:
+      run = runs.read(workdir)
+    except errors.UserError as e:
+      left_out.append(LeftOut(workdir, str(e)))
+    else:
+      found.setdefault(str(run.path), run)
+  if not found:
+    reasons = '; '.join(reason for _, reason in left_out)
+    raise errors.CheckpointError(f'no run is left to report: {reasons}')
+  variants = grouped(found.values())
+  chosen = _baselines(variants, baseline, left_out)
+  kept = []
+  for run in found.values():
+    if reason := _other_data(run, _references(chosen, variants)):
+      left_out.append(LeftOut(str(run.path), reason))
+    else:
+      kept.append(run)
+  variants = grouped(kept)
+  paths = {run.path for variant in chosen for run in variant.runs}
+  return Groups(
+    variants=tuple(variants),
+    baselines=tuple(v for v in variants if v.first.path in paths),
+    left_out=tuple(left_out),
+  )
+
+
+def grouped(found: Iterable[runs.Run]) -> list[Variant]:
+  """Variants with their labels; runs of one seed are never one variant."""
+  alike: dict[str, list[runs.Run]] = {}
+  for run in found:
+    alike.setdefault(_identity(run), []).append(run)
+  parts: list[list[runs.Run]] = []
+  for several in alike.values():
+    if len({run.seed for run in several}) == len(several):
+      parts.append(sorted(several, key=lambda run: run.seed))
+    else:
+      parts += [[run] for run in several]
+  variants = [Variant(label=p[0].label, runs=tuple(p)) for p in parts]
+  return _told_apart(variants)
+
+
+def _identity(run: runs.Run) -> str:
+  """The same for runs that differ in their seeds and places alone."""
+  fields = {
+    name: value
+    for name, value in rundir.identity(run.config, run.manifest).items()
+    if (not name.startswith(rundir.FREE) or name in BUDGET)
+    and name != SEED
+    # A manifest of before a field was added is like one without its value.
+    and value is not None
+  }
+  return json.dumps(fields | {'tokens': run.tokens}, sort_keys=True)
+
+
+# What is said of a variant to tell it from others of its arm.
+_TELLING: tuple[Callable[[Variant], str], ...] = (
+  lambda variant: f'{variant.setting.width}x{variant.setting.layers}',
+  lambda variant: f'V={variant.setting.vocab_size}',
+  lambda variant: f'rate {variant.learning_rate:g}',
+)
+
+
+def _told_apart(variants: Sequence[Variant]) -> list[Variant]:
+  """The variants, each with a label that no other has."""
+  labels = [variant.label for variant in variants]
+  for say in _TELLING:
+    said = {name: set() for name in labels}
+    for variant in variants:
+      said[variant.first.label].add(say(variant))
+    labels = [
+      f'{label}, {say(v)}' if len(said[v.first.label]) > 1 else label
+      for v, label in zip(variants, labels, strict=True)
+    ]
+  for name in (lambda path: path.name, str):
+    labels = [
+      f'{label} ({name(v.first.path)})' if labels.count(label) > 1 else label
+      for v, label in zip(variants, labels, strict=True)
+    ]
+  return [
+    dataclasses.replace(variant, label=label)
+    for variant, label in zip(variants, labels, strict=True)
+  ]
+
+
+def _baselines(
+  variants: Sequence[Variant],
+  wanted: str | None,
+  left_out: Sequence[LeftOut],
+) -> list[Variant]:
+  """The variant of that label, else those of that arm."""
+  names = {variant.first.label for variant in variants}
+  if wanted is None:
+    wanted = BASELINE if BASELINE in names else variants[0].first.label
+  for label in (lambda v: v.label, lambda v: v.first.label):
+    if found := [v for v in variants if label(v) == wanted]:
+      return found
+  labels = dict.fromkeys([*names, *(v.label for v in variants)])
+  missing = ''.join(f'; {x.path} was left out: {x.reason}' for x in left_out)
+  raise errors.ConfigError(
+    f'--baseline={wanted!r} is none of the runs'
+    f'{config_lib.nearest(wanted, labels)}{missing}'
+  )
+
+
+def _references(
+  baselines: Sequence[Variant], variants: Sequence[Variant]
+) -> dict[int, runs.Run]:
+  """{V: the run whose data the others must have}.
+
+  Another vocabulary's data are others, though they be the same text.
+  """
+  references: dict[int, runs.Run] = {}
+  for variant in itertools.chain(baselines, variants):
+    references.setdefault(variant.setting.vocab_size, variant.first)
+  return references
+
+
+def _other_data(run: runs.Run, references: dict[int, runs.Run]) -> str | None:
+  """Why numbers of a run must not stand beside those of the references."""
+  reference = references[run.manifest['vocab_size']]
+  ours, theirs = run.dataset_fingerprint, reference.dataset_fingerprint
+  if ours != theirs:
+    return (
+      f'was trained on dataset {ours[:12]}, {reference.path} on '
+      f'{theirs[:12]}; compare runs of one dataset'
+    )
+  first = next(iter(references.values()))
+  for task in runs.TASKS:
+    evaluated, wanted, named = (
+      {
+        name: row['dataset_fingerprint']
+        for name, row in r.results[task].items()
+      }
+      for r in (run, reference, first)
+    )
+    if evaluated != wanted or evaluated.keys() != named.keys():
+      if evaluated == wanted:
+        reference, wanted = first, named
+      return (
+        f'{task} was evaluated on {_sets(evaluated)}, {reference.path} on '
+        f'{_sets(wanted)}; run leviathan evaluate --workdir={run.path} on the '
+        'same data'
+      )
+  return None
+
+
+def _sets(fingerprints: dict[str, str]) -> str:
+  return ', '.join(f'{name} {f[:12]}' for name, f in fingerprints.items())
