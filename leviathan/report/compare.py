@@ -185,8 +185,8 @@ def ablation(variants: Sequence[groups.Variant], dataset: str) -> list[Part]:
   """The parts of ABLATION; the nats of all but the last sum to the last's.
 
   Args:
-    variants: of one scale and vocabulary. Of several of an arm, the one with
-      the lowest loss counts.
+    variants: of one scale and vocabulary. Of several of an arm, `groups.best`
+      counts.
     dataset: that is compared.
 
   Returns:
@@ -194,13 +194,13 @@ def ablation(variants: Sequence[groups.Variant], dataset: str) -> list[Part]:
     the parts would not sum; if there is none, the first run of each.
   """
   value = nats(dataset)
-  best: dict[str, groups.Variant] = {}
-  for variant in sorted(variants, key=lambda v: mean(v, value)):
-    best.setdefault(variant.first.label, variant)
+  of_arm: dict[str, list[groups.Variant]] = {}
+  for variant in variants:
+    of_arm.setdefault(variant.first.label, []).append(variant)
   names = dict.fromkeys(n for _, *pair in ABLATION for n in pair)
-  if not names.keys() <= best.keys():
+  if not names.keys() <= of_arm.keys():
     return []
-  used = _with_common_seeds({name: best[name] for name in names})
+  used = _with_common_seeds({name: groups.best(of_arm[name]) for name in names})
   parts = []
   for part, a, b in ABLATION:
     ours, theirs = used[a], used[b]

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 import dataclasses
 import itertools
 import json
+import math
+import statistics
 from typing import NamedTuple
 
 from leviathan import config as config_lib
 from leviathan import errors
 from leviathan import rundir
-from leviathan.report import runs
+from leviathan.report import runs as runs_lib
 
 BASELINE = 'tied'  # Where there is one and no other is asked for.
 SEED = 'config.train.seed'
@@ -35,6 +37,16 @@ class Setting(NamedTuple):
   mlp_width: int
   vocab_size: int
 
+  @property
+  def scale(self) -> str:
+    """Width and layers, as '640x16'."""
+    return f'{self.width}x{self.layers}'
+
+  @property
+  def vocabulary(self) -> str:
+    """Its size, as 'V=50257'."""
+    return f'V={self.vocab_size}'
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Variant:
@@ -47,10 +59,10 @@ class Variant:
   """
 
   label: str
-  runs: tuple[runs.Run, ...]
+  runs: tuple[runs_lib.Run, ...]
 
   @property
-  def first(self) -> runs.Run:
+  def first(self) -> runs_lib.Run:
     """Its first run, for what all of them share."""
     return self.runs[0]
 
@@ -64,6 +76,16 @@ class Variant:
     """Scale and vocabulary."""
     model = self.first.config['model']
     return Setting(*(model[name] for name in Setting._fields))
+
+  @property
+  def loss(self) -> float:
+    """Nats per token, the mean over runs and datasets; infinite if not finite."""
+    mean = statistics.fmean(
+      row['nats_per_token']
+      for run in self.runs
+      for row in run.results['perplexity'].values()
+    )
+    return mean if math.isfinite(mean) else math.inf
 
   @property
   def learning_rate(self) -> float:
@@ -111,19 +133,26 @@ class Groups:
   def baseline(self, variant: Variant) -> Variant | None:
     """What a variant is compared with: itself, if it is a baseline.
 
-    Else the baseline of its scale and vocabulary; of several that of its
-    learning rate, or the first. None if there is none.
+    Else the best baseline of its scale and vocabulary: a gain over one with an
+    ill-chosen learning rate would say nothing. None if there is none.
     """
     if variant in self.baselines:
       return variant
     alike = [b for b in self.baselines if b.setting == variant.setting]
-    same = [b for b in alike if b.learning_rate == variant.learning_rate]
-    return next(iter(same + alike), None)
+    return best(alike) if alike else None
 
   def rivals(self) -> list[tuple[Variant, Variant]]:
     """(variant, its baseline) of those that have another for theirs."""
     pairs = [(v, self.baseline(v)) for v in self.variants]
     return [(v, b) for v, b in pairs if b is not None and b is not v]
+
+
+def best(variants: Iterable[Variant]) -> Variant:
+  """Of variants of one arm: the one with most seeds, then the lowest loss.
+
+  A study chooses a learning rate with one seed and goes on with it alone.
+  """
+  return min(variants, key=lambda v: (-len(v.runs), v.loss))
 
 
 def read(workdirs: Sequence[str], baseline: str | None = None) -> Groups:
@@ -137,11 +166,11 @@ def read(workdirs: Sequence[str], baseline: str | None = None) -> Groups:
     ConfigError: the baseline is none of them.
     CheckpointError: no run can be shown.
   """
-  found: dict[str, runs.Run] = {}
+  found: dict[str, runs_lib.Run] = {}
   left_out = []
   for workdir in workdirs:
     try:
-      run = runs.read(workdir)
+      run = runs_lib.read(workdir)
     except errors.UserError as e:
       left_out.append(LeftOut(workdir, str(e)))
     else:
@@ -166,12 +195,12 @@ def read(workdirs: Sequence[str], baseline: str | None = None) -> Groups:
   )
 
 
-def grouped(found: Iterable[runs.Run]) -> list[Variant]:
+def grouped(found: Iterable[runs_lib.Run]) -> list[Variant]:
   """Variants with their labels; runs of one seed are never one variant."""
-  alike: dict[str, list[runs.Run]] = {}
+  alike: dict[str, list[runs_lib.Run]] = {}
   for run in found:
     alike.setdefault(_identity(run), []).append(run)
-  parts: list[list[runs.Run]] = []
+  parts: list[list[runs_lib.Run]] = []
   for several in alike.values():
     if len({run.seed for run in several}) == len(several):
       parts.append(sorted(several, key=lambda run: run.seed))
@@ -181,7 +210,7 @@ def grouped(found: Iterable[runs.Run]) -> list[Variant]:
   return _told_apart(variants)
 
 
-def _identity(run: runs.Run) -> str:
+def _identity(run: runs_lib.Run) -> str:
   """The same for runs that differ in their seeds and places alone."""
   fields = {
     name: value
@@ -196,8 +225,8 @@ def _identity(run: runs.Run) -> str:
 
 # What is said of a variant to tell it from others of its arm.
 _TELLING: tuple[Callable[[Variant], str], ...] = (
-  lambda variant: f'{variant.setting.width}x{variant.setting.layers}',
-  lambda variant: f'V={variant.setting.vocab_size}',
+  lambda variant: variant.setting.scale,
+  lambda variant: variant.setting.vocabulary,
   lambda variant: f'rate {variant.learning_rate:g}',
 )
 
@@ -246,18 +275,20 @@ def _baselines(
 
 def _references(
   baselines: Sequence[Variant], variants: Sequence[Variant]
-) -> dict[int, runs.Run]:
+) -> dict[int, runs_lib.Run]:
   """{V: the run whose data the others must have}.
 
   Another vocabulary's data are others, though they be the same text.
   """
-  references: dict[int, runs.Run] = {}
+  references: dict[int, runs_lib.Run] = {}
   for variant in itertools.chain(baselines, variants):
     references.setdefault(variant.setting.vocab_size, variant.first)
   return references
 
 
-def _other_data(run: runs.Run, references: dict[int, runs.Run]) -> str | None:
+def _other_data(
+  run: runs_lib.Run, references: dict[int, runs_lib.Run]
+) -> str | None:
   """Why numbers of a run must not stand beside those of the references."""
   reference = references[run.manifest['vocab_size']]
   ours, theirs = run.dataset_fingerprint, reference.dataset_fingerprint
@@ -267,7 +298,7 @@ def _other_data(run: runs.Run, references: dict[int, runs.Run]) -> str | None:
       f'{theirs[:12]}; compare runs of one dataset'
     )
   first = next(iter(references.values()))
-  for task in runs.TASKS:
+  for task in runs_lib.TASKS:
     evaluated, wanted, named = (
       {
         name: row['dataset_fingerprint']

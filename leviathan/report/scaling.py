@@ -25,8 +25,8 @@ class Point(NamedTuple):
 
 def sections(groups: groups_lib.Groups, dataset: str) -> list[document.Section]:
   """By scale and by vocabulary, where there are several of them."""
-  by_scale = across(groups, dataset, _total, lambda s: s.vocab_size)
-  by_vocabulary = across(groups, dataset, _vocabulary, lambda s: s[:-1])
+  by_scale = across(groups, dataset, _total, lambda s: s.vocabulary)
+  by_vocabulary = across(groups, dataset, _vocabulary, lambda s: s.scale)
   found = []
   for title, unit, lines in (
     ('scale', "parameters of the baseline's model", by_scale),
@@ -50,13 +50,13 @@ def across(
   groups: groups_lib.Groups,
   dataset: str,
   size: Callable[[groups_lib.Variant], int],
-  fixed: Callable[[groups_lib.Setting], object],
+  fixed: Callable[[groups_lib.Setting], str],
 ) -> dict[str, list[Point]]:
   """Gains by size, of the arms that have several sizes.
 
   Args:
     groups: the variants.
-    dataset: that is compared.
+    dataset: that is compared. Of several variants at a size, `groups.best`.
     size: of a baseline.
     fixed: what must not change along a line.
 
@@ -64,21 +64,22 @@ def across(
     {label: points, the smallest first}; the label is the arm, with what is
     fixed where it has several lines.
   """
-  lines: dict[tuple[str, object], dict[int, replicates.Estimate]] = {}
+  of_size: dict[tuple[str, str], dict[int, list[groups_lib.Variant]]] = {}
   for variant, baseline in groups.rivals():
-    line = lines.setdefault((variant.first.label, fixed(variant.setting)), {})
-    found = compare.gains(variant, baseline, compare.nats(dataset))
-    at = size(baseline)
-    # Of several learning rates, the one that did best.
-    line[at] = max(found, line.get(at, found))
-  several = {key: points for key, points in lines.items() if len(points) > 1}
+    line = of_size.setdefault((variant.first.label, fixed(variant.setting)), {})
+    line.setdefault(size(baseline), []).append(variant)
+  several = {key: line for key, line in of_size.items() if len(line) > 1}
   names = [name for name, _ in several]
-  return {
-    name if names.count(name) == 1 else f'{name}, {kept}': [
-      Point(*point) for point in sorted(points.items())
-    ]
-    for (name, kept), points in several.items()
-  }
+  value = compare.nats(dataset)
+  found = {}
+  for (name, kept), line in several.items():
+    label = name if names.count(name) == 1 else f'{name}, {kept}'
+    found[label] = []
+    for at, variants in sorted(line.items()):
+      variant = groups_lib.best(variants)
+      baseline = groups.baseline(variant) or variant
+      found[label].append(Point(at, compare.gains(variant, baseline, value)))
+  return found
 
 
 def _total(variant: groups_lib.Variant) -> int:
