@@ -79,7 +79,7 @@ class Variant:
 
   @property
   def loss(self) -> float:
-    """Nats per token, the mean over runs and datasets; infinite if not finite."""
+    """Nats per token, the mean over runs and datasets; inf if not finite."""
     mean = statistics.fmean(
       row['nats_per_token']
       for run in self.runs
@@ -235,9 +235,9 @@ def _told_apart(variants: Sequence[Variant]) -> list[Variant]:
   """The variants, each with a label that no other has."""
   labels = [variant.label for variant in variants]
   for say in _TELLING:
-    said = {name: set() for name in labels}
+    said: dict[str, set[str]] = {}
     for variant in variants:
-      said[variant.first.label].add(say(variant))
+      said.setdefault(variant.first.label, set()).add(say(variant))
     labels = [
       f'{label}, {say(v)}' if len(said[v.first.label]) > 1 else label
       for v, label in zip(variants, labels, strict=True)
