@@ -165,8 +165,13 @@ ARMS = {'tied': 3.0, 'flat_mlp': 2.98, 'factorized_mlp': 2.9, 'lev': 2.85}
 def test_the_parts_of_the_ablation_sum_to_the_whole(make_run):
   paths = []
   for i, (arm, nats) in enumerate(ARMS.items()):
-    # A fourth seed of one arm must not count, nor a rate with one seed alone.
-    values = [nats, nats + 0.1 * i**2, nats - 0.05 * i, *[9.0] * (i == 2)]
+    # A fourth seed of two arms must not count, nor a rate with one seed alone.
+    values = [
+      nats,
+      nats + 0.1 * i**2,
+      nats - 0.05 * i,
+      *[9.0 + i] * (i in (1, 2)),
+    ]
     paths += seeds(make_run, arm, values)
   other = {'optimizer.learning_rate': 0.1}
   paths.append(make_run('other', 'lev', 1.0, changes=other))

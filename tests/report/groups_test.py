@@ -59,6 +59,14 @@ def test_two_runs_of_one_seed_are_no_replicates(make_run):
   assert all('run' in label for label in labels(again))
 
 
+def test_a_run_that_goes_on_is_no_replicate_of_one_at_its_end(make_run):
+  found = read(
+    make_run('a', 'lev', evaluated=(4,)),
+    make_run('b', 'lev', seed=1, evaluated=(2,)),
+  )
+  assert labels(found) == ['lev (a)', 'lev (b)']
+
+
 def test_a_run_that_is_named_twice_counts_once(make_run):
   path = make_run('a', 'lev')
   assert labels(read(path, path, f'{path}/checkpoints')) == ['lev']
