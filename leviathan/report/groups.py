@@ -109,8 +109,14 @@ class Groups:
 
   @property
   def datasets(self) -> list[str]:
-    """That all were evaluated on."""
-    return list(self.baselines[0].first.results['perplexity'])
+    """That all were evaluated on, but for the subsets of others."""
+    names = self.baselines[0].first.results['perplexity']
+    return [name for name in names if name.rpartition('/')[0] not in names]
+
+  def subsets(self, dataset: str) -> list[str]:
+    """Of a dataset that was evaluated by subset: `SET/SUBSET`."""
+    names = self.baselines[0].first.results['perplexity']
+    return [name for name in names if name.rpartition('/')[0] == dataset]
 
   @property
   def settings(self) -> list[Setting]:

@@ -42,6 +42,7 @@ def build(groups: groups_lib.Groups) -> list[document.Section]:
   for dataset in groups.datasets:
     found += [
       sections.losses(groups, dataset),
+      sections.subsets(groups, dataset),
       sections.tokens_to_match(groups, dataset),
       sections.ablation(groups, dataset),
       *scaling.sections(groups, dataset),

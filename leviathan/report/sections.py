@@ -90,6 +90,32 @@ def _over_baseline(
   ]
 
 
+def subsets(groups: groups_lib.Groups, dataset: str) -> document.Section | None:
+  """Losses and gains by subset."""
+  names = groups.subsets(dataset)
+  if not names:
+    return None
+  values = {name.rpartition('/')[2]: compare.nats(name) for name in names}
+  rows = [
+    [name, *(f'{compare.mean(v, value):.4f}' for v in groups.variants)]
+    for name, value in values.items()
+  ]
+  header = ['subset', *(variant.label for variant in groups.variants)]
+  caption = 'Nats per token by subset, means over seeds.'
+  file = tables.name('subsets', dataset)
+  parts = [document.Table(file, caption, header, rows)]
+  rivals = groups.rivals()
+  if rivals:
+    rows = [
+      [name, *(tables.said(compare.gains(*r, value), '+.2f') for r in rivals)]
+      for name, value in values.items()
+    ]
+    header = ['subset', *(variant.label for variant, _ in rivals)]
+    caption = 'Gain in perplexity over the baseline by subset, %.'
+    parts.append(document.Table(f'{file}_gain', caption, header, rows))
+  return document.Section(f'Subsets of {dataset}', parts)
+
+
 def tokens_to_match(
   groups: groups_lib.Groups, dataset: str
 ) -> document.Section | None:
@@ -181,8 +207,38 @@ def tasks(groups: groups_lib.Groups) -> document.Section | None:
     'seeds, the means of both, since all answer the same items.'
   )
   header = ['task', *(variant.label for variant in groups.variants)]
-  table = document.Table('tasks', caption, header, rows)
-  return document.Section('Tasks', [table])
+  parts = [document.Table('tasks', caption, header, rows)]
+  rivals = groups.rivals()
+  if rivals:
+    rows = [
+      [' '.join(key), *(_task_gain(*pair, key) for pair in rivals)]
+      for key in found
+    ]
+    caption = (
+      'Over the baseline, paired by seed: the gain in % of a perplexity, the '
+      'difference of other figures; intervals are over seeds.'
+    )
+    header = ['task', *(variant.label for variant, _ in rivals)]
+    parts.append(document.Table('tasks_gain', caption, header, rows))
+  return document.Section('Tasks', parts)
+
+
+def _task_gain(
+  variant: groups_lib.Variant,
+  baseline: groups_lib.Variant,
+  key: tuple[str, str, str],
+) -> str:
+  task, name, metric = key
+  if any(key not in _task_metrics(r) for r in (*variant.runs, *baseline.runs)):
+    return tables.NONE
+
+  def value(run):
+    return run.results[task][name][metric]
+
+  if not metric.endswith('perplexity'):
+    return tables.said(compare.difference(variant, baseline, value), '+.4f')
+  gains = compare.gains(variant, baseline, lambda run: math.log(value(run)))
+  return f'{tables.said(gains, "+.2f")} %'
 
 
 def _task_metrics(run: runs.Run) -> list[tuple[str, str, str]]:
