@@ -13,6 +13,7 @@ from leviathan.report import scaling
 from leviathan.report import sections
 from leviathan.report import strata
 from leviathan.report import tables
+from leviathan.report import tasks
 
 
 def write(
@@ -49,7 +50,7 @@ def build(groups: groups_lib.Groups) -> list[document.Section]:
       *strata.sections(groups, dataset),
     ]
   found += [
-    sections.tasks(groups),
+    tasks.section(groups),
     sections.parameters(groups),
     sections.cost(groups),
     provenance.compared(groups),

@@ -1,4 +1,4 @@
-"""Sections of a report: losses, tokens to match, ablation, tasks, sizes, cost.
+"""Sections of a report: losses, tokens to match, ablation, sizes, cost.
 
 Each takes groups of runs and returns a section, or None where there is nothing
 to say.
@@ -7,7 +7,6 @@ to say.
 from collections.abc import Sequence
 import math
 import statistics
-from typing import Any
 
 from leviathan import metrics
 from leviathan.report import compare
@@ -186,85 +185,6 @@ def ablation(
     tables.name('ablation', dataset), caption, header, rows
   )
   return document.Section(f'Ablation on {dataset}', [table])
-
-
-def tasks(groups: groups_lib.Groups) -> document.Section | None:
-  """Figures that have a standard error, of the tasks that any run did."""
-  found = dict.fromkeys(
-    key
-    for variant in groups.variants
-    for run in variant.runs
-    for key in _task_metrics(run)
-  )
-  rows = [
-    [' '.join(key), *(_task_cell(v, key) for v in groups.variants)]
-    for key in found
-  ]
-  if not rows:
-    return None
-  caption = (
-    'Values and their standard errors over the items of the task; of several '
-    'seeds, the means of both, since all answer the same items.'
-  )
-  header = ['task', *(variant.label for variant in groups.variants)]
-  parts = [document.Table('tasks', caption, header, rows)]
-  rivals = groups.rivals()
-  if rivals:
-    rows = [
-      [' '.join(key), *(_task_gain(*pair, key) for pair in rivals)]
-      for key in found
-    ]
-    caption = (
-      'Over the baseline, paired by seed: the gain in % of a perplexity, the '
-      'difference of other figures; intervals are over seeds.'
-    )
-    header = ['task', *(variant.label for variant, _ in rivals)]
-    parts.append(document.Table('tasks_gain', caption, header, rows))
-  return document.Section('Tasks', parts)
-
-
-def _task_gain(
-  variant: groups_lib.Variant,
-  baseline: groups_lib.Variant,
-  key: tuple[str, str, str],
-) -> str:
-  task, name, metric = key
-  if any(key not in _task_metrics(r) for r in (*variant.runs, *baseline.runs)):
-    return tables.NONE
-
-  def value(run):
-    return run.results[task][name][metric]
-
-  if not metric.endswith('perplexity'):
-    return tables.said(compare.difference(variant, baseline, value), '+.4f')
-  gains = compare.gains(variant, baseline, lambda run: math.log(value(run)))
-  return f'{tables.said(gains, "+.2f")} %'
-
-
-def _task_metrics(run: runs.Run) -> list[tuple[str, str, str]]:
-  """(task, set, metric) of the figures with a standard error."""
-  return [
-    (task, name, metric)
-    for task, sets in run.results.items()
-    if task not in runs.TASKS
-    for name, figures in sets.items()
-    for metric in figures
-    if f'{metric}_stderr' in figures
-  ]
-
-
-def _task_cell(variant: groups_lib.Variant, key: tuple[str, str, str]) -> str:
-  task, name, metric = key
-  figures: list[dict[str, Any]] = [
-    run.results.get(task, {}).get(name, {}) for run in variant.runs
-  ]
-  if not all(f'{metric}_stderr' in row for row in figures):
-    return tables.NONE
-  value, error = (
-    statistics.fmean(row[m] for row in figures)
-    for m in (metric, f'{metric}_stderr')
-  )
-  return f'{value:,.4f} +- {error:,.4f}'
 
 
 def parameters(groups: groups_lib.Groups) -> document.Section:

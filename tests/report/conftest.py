@@ -78,10 +78,13 @@ def make_run(tmp_path):
     tasks=None,
     shapes=None,
     changes=None,
+    embedder=None,
   ):
     path = tmp_path / name
     curve = {4: nats} if curve is None else curve
     known = config(arm, seed, steps, changes or {})
+    if embedder:
+      known['model']['embedder'] = embedder
     vocab_size = known['model']['vocab_size']
     table = [head.padded_rows(vocab_size), 2]
     write_json(path / 'config.json', known)

@@ -58,27 +58,6 @@ def test_seeds_are_one_row_with_an_interval(make_run, tmp_path):
   ]  # fmt: skip
 
 
-def test_tasks_have_their_standard_errors(make_run, tmp_path):
-  def figures(acc, stderr, perplexity):
-    piqa = {'acc': acc, 'acc_stderr': stderr, 'items': 9}
-    lambada = {'perplexity': perplexity, 'perplexity_stderr': 2.0}
-    return {'piqa': {'test': piqa}, 'lambada': {'test': lambada}}
-
-  _, cells = write(
-    tmp_path,
-    make_run('a', tasks=figures(0.4, 0.02, 100.0)),
-    make_run('b', 'lev', tasks=figures(0.5, 0.01, 70.0)),
-    make_run('c', 'lev', seed=1, tasks=figures(0.6, 0.03, 90.0)),
-    make_run('d', 'albert'),
-  )
-  assert cells.count(['task', 'lev', 'albert']) == 1
-  assert ['piqa test acc', '0.4000 +- 0.0200', '0.5500 +- 0.0200', '-'] in cells
-  # Of the seed that both have: 0.5 and 0.4, 70 and 100.
-  assert ['piqa test acc', '+0.1000', '-'] in cells
-  assert ['lambada test perplexity', '+30.00 %', '-'] in cells
-  assert not any('items' in row[0] for row in cells if row)
-
-
 def test_subsets_are_rows_of_one_table(make_run, tmp_path):
   paths = make_run('a', nats=2.0), make_run('b', 'lev', nats=1.9)
   for path in paths:
