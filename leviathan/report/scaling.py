@@ -133,7 +133,7 @@ def draw(lines: Mapping[str, Sequence[Point]], unit: str) -> figures.Figure:
   axes.set_xscale('log')
   sizes = sorted({point.size for points in lines.values() for point in points})
   axes.set_xticks(sizes)
-  axes.xaxis.set_major_formatter(ticker.EngFormatter())
+  axes.xaxis.set_major_formatter(ticker.EngFormatter(places=1))
   axes.xaxis.set_minor_locator(ticker.NullLocator())
   axes.set_xlabel(unit)
   axes.set_ylabel('gain in perplexity, %')
