@@ -128,8 +128,8 @@ def compare(
     samples_b: of the other.
 
   Returns:
-    `bins` and `input_bins` as in `summary`, with `tokens`,
-    `nats_per_token_difference` and its 95 % interval,
+    `bins` and `input_bins` as in `summary`, and `total`, which is one such row:
+    with `tokens`, `nats_per_token_difference` and its 95 % interval,
     `nats_per_token_difference_interval`, and `perplexity_ratio_percent`, of b
     to a. A bin without tokens has nothing but these; one that is in a single
     sequence has no interval.
@@ -142,10 +142,18 @@ def compare(
       f'{len(samples_a)} sequences cannot be paired with {len(samples_b)}; '
       'evaluate both on the same data'
     )
-  return {
-    name: _differences(_sums(samples_a, side), _sums(samples_b, side), side)
-    for name, side in SIDES.items()
-  }
+  found = {}
+  for name, side in SIDES.items():
+    a, b = _sums(samples_a, side), _sums(samples_b, side)
+    found[name] = _differences(a, b, side, NAMES)
+    if 'total' not in found:
+      found['total'] = _differences(_total(a), _total(b), side, ('all',))
+  return found
+
+
+def _total(sums: metrics.Sums) -> metrics.Sums:
+  """Over all bins, in one."""
+  return metrics.Sums(*(np.sum(x, axis=0, keepdims=True) for x in sums[:2]))
 
 
 def _sums(lines: Sequence[dict[str, Any]], side: str) -> metrics.Sums:
@@ -159,7 +167,7 @@ def _sums(lines: Sequence[dict[str, Any]], side: str) -> metrics.Sums:
 
 
 def _differences(
-  a: metrics.Sums, b: metrics.Sums, side: str
+  a: metrics.Sums, b: metrics.Sums, side: str, names: Sequence[str]
 ) -> list[dict[str, Any]]:
   unlike_R = np.any(a.tokens != b.tokens, axis=0)
   if unlike_R.any():
@@ -174,7 +182,7 @@ def _differences(
   intervals = bootstrap.intervals(nll_QR, a.tokens)
   rows = []
   for name, nll_R, tokens_R, interval in zip(
-    NAMES, nll_QR, a.tokens, intervals, strict=True
+    names, nll_QR, a.tokens, intervals, strict=True
   ):
     tokens = int(tokens_R.sum())
     row: dict[str, Any] = {'frequency': name, 'tokens': tokens}

@@ -2,19 +2,30 @@
 
 import dataclasses
 import functools
-import json
+import itertools
 import math
 import statistics
 from typing import Any
 
 from etils import epath
 
+from leviathan import config as config_lib
 from leviathan import errors
+from leviathan import flops
 from leviathan import metrics
+from leviathan import model as model_lib
 from leviathan import parameters
 from leviathan import rundir
 
 SAMPLES_FILE = 'frequency.samples.jsonl'
+TASKS = ('perplexity', 'frequency')  # A report needs them of every run.
+# What a curve may be drawn by, and how the axis is called.
+AXES = {
+  'tokens': 'tokens seen',
+  'seconds': 'seconds of training steps',
+  'flops': 'model FLOPs',
+}
+SLOW = 5.0  # medians; a step that takes longer was not at work all the time
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,34 +35,87 @@ class Run:
   Attributes:
     path: its directory.
     step: the latest that was evaluated.
-    label: its arm, and its directory where several runs have that arm.
+    label: its arm.
     parameters: counts by component.
+    flops: of a token, by part; see `flops.per_token`.
     rows: of metrics.jsonl.
     results: {task: {dataset: figures}} of that step.
     tokens: seen at that step.
     dataset_fingerprint: of what it was trained on.
+    config: as the run keeps it.
+    manifest: what identifies it.
   """
 
   path: epath.Path
   step: int
   label: str
   parameters: dict[str, int]
+  flops: dict[str, int]
   rows: list[dict[str, Any]]
   results: dict[str, dict[str, Any]]
   tokens: int
   dataset_fingerprint: str
+  config: dict[str, Any]
+  manifest: dict[str, Any]
 
-  def curve(self, split: str) -> tuple[list[int], list[float]]:
-    """(tokens, nats per token) of a split, where the loss is finite."""
-    rows = [
-      row
+  @property
+  def seed(self) -> int:
+    """Of parameters and of the data's order."""
+    return self.config['train']['seed']
+
+  @property
+  def planned_steps(self) -> int:
+    """At which it ends; `step` is less in a run that goes on."""
+    return self.config['train']['steps']
+
+  def curve(
+    self, split: str, by: str = 'tokens'
+  ) -> tuple[list[float], list[float]]:
+    """(x, nats per token) of a split, where the loss is finite.
+
+    Args:
+      split: 'train' or 'validation/NAME'.
+      by: of `AXES`. Points whose step has no row of training have no seconds.
+    """
+    at = {
+      'tokens': lambda row: row['tokens'],
+      'flops': lambda row: row['tokens'] * self.flops['total'],
+      'seconds': lambda row: self._clock.get(row['step'], math.nan),
+    }[by]
+    points = [
+      (at(row), row['nats_per_token'])
       for row in self.rows
-      if row['split'] == split and math.isfinite(row['nats_per_token'])
+      if row['split'] == split
     ]
-    return (
-      [row['tokens'] for row in rows],
-      [row['nats_per_token'] for row in rows],
-    )
+    finite = [p for p in points if all(map(math.isfinite, p))]
+    return [x for x, _ in finite], [y for _, y in finite]
+
+  @property
+  def seconds(self) -> float:
+    """Spent in the training steps up to `step`, see `_clock`."""
+    return max((s for n, s in self._clock.items() if n <= self.step), default=0)
+
+  @functools.cached_property
+  def _clock(self) -> dict[int, float]:
+    """{step: seconds spent in training steps until its end}.
+
+    Evaluations and saves are no part of a step's time. The first step compiles,
+    and so does one after a resume, or a step waits for a disk: it counts as the
+    median if it is the first, or took longer than SLOW medians.
+    """
+    rows = [row for row in self.rows if row['split'] == 'train']
+    before = [0, *(row['tokens'] for row in rows)]
+    # Early versions wrote no seconds, but a rate.
+    taken = [
+      row.get('step_seconds', (row['tokens'] - n) / row['tokens_per_second'])
+      for n, row in zip(before, rows, strict=False)
+    ]
+    usual = statistics.median([s for s in taken if math.isfinite(s)] or [0.0])
+    counted = [
+      s if i and s <= SLOW * usual else usual for i, s in enumerate(taken)
+    ]
+    steps = [row['step'] for row in rows]
+    return dict(zip(steps, itertools.accumulate(counted), strict=True))
 
   @property
   def tokens_per_second(self) -> float:
@@ -97,25 +161,34 @@ def read(workdir: str) -> Run:
   """The run in a directory.
 
   Raises:
-    CheckpointError: there is no run, it was not evaluated yet, or its metrics
-      do not reach what was evaluated.
+    CheckpointError: there is no run, its files are not as they were written,
+      it was not evaluated yet, or its metrics do not reach what was evaluated.
+    ConfigError: its config is none.
   """
   run = rundir.open_(workdir)
-  manifest = run.manifest()
-  evaluations = run.path / 'eval'
-  steps = []
-  if evaluations.is_dir():
-    steps = [int(p.name) for p in evaluations.iterdir() if p.name.isdigit()]
-  if not steps:
+  try:
+    return _read(run, workdir)
+  except (AttributeError, KeyError, TypeError, ValueError) as e:
     raise errors.CheckpointError(
-      f'{run.path} was not evaluated yet; run leviathan evaluate '
-      f'--workdir={workdir} first'
-    )
-  step = max(steps)
+      f'{run.path} is not as leviathan writes a run '
+      f'({type(e).__name__}: {e}); restore its files or leave it out'
+    ) from e
+
+
+def _read(run: rundir.RunDir, workdir: str) -> Run:
+  manifest, config = run.manifest(), run.config()
+  model = config_lib.build(model_lib.ModelConfig, config['model'], 'model')
+  step = _evaluated_step(run, workdir, config['train']['steps'])
   results = {
-    path.stem: metrics.from_json(json.loads(path.read_text())['datasets'])
+    path.stem: metrics.from_json(rundir.read_json(path)['datasets'])
     for path in sorted(run.eval_dir(step).glob('*.json'))
   }
+  for task in TASKS:
+    if not results.get(task):
+      raise errors.CheckpointError(
+        f'{run.eval_dir(step)} has nothing of {task}; run leviathan evaluate '
+        f'--workdir={workdir} --step={step}'
+      )
   rows = metrics.read(run.metrics_file)
   tokens = [row['tokens'] for row in rows if row['step'] <= step]
   if not tokens:
@@ -127,8 +200,29 @@ def read(workdir: str) -> Run:
     step=step,
     label=manifest['arm'],
     parameters=parameters.count(manifest['parameters'], manifest['vocab_size']),
+    flops=flops.per_token(model, config['data']['seq_len']),
     rows=rows,
     tokens=max(tokens),
     results=results,
     dataset_fingerprint=manifest['dataset_fingerprint'],
+    config=config,
+    manifest=manifest,
+  )
+
+
+def _evaluated_step(run: rundir.RunDir, workdir: str, planned: int) -> int:
+  """The latest step that `leviathan evaluate` wrote results of."""
+  found = [
+    int(p.parent.name)
+    for p in run.path.glob('eval/*/perplexity.json')
+    if p.parent.name.isdigit()
+  ]
+  if found:
+    return max(found)
+  rows = metrics.read(run.metrics_file)
+  done = max((row['step'] for row in rows), default=0)
+  state = f'it is at step {done} of {planned}; ' if done < planned else ''
+  raise errors.CheckpointError(
+    f'{run.path} was not evaluated yet; {state}run leviathan evaluate '
+    f'--workdir={workdir} first'
   )

@@ -229,7 +229,7 @@ def test_the_whole_way_from_text_to_a_report(
   )
   assert sampled.startswith('def f') and len(sampled) > len('def f\n')
   run('report', '--workdirs=runs/tied,runs/lev', '--output=report')
-  assert (tmp_path / 'report' / 'curves.png').exists()
+  assert (tmp_path / 'report' / 'index.html').exists()
   assert '| lev ' in (tmp_path / 'report' / 'report.md').read_text()
 
   line = refused(

@@ -121,6 +121,14 @@ def test_two_models_are_paired_by_sequence():
       low, high = row['nats_per_token_difference_interval']
       # Sequences differ by nats from one another, the models by little.
       assert low < mean < high and high - low < 0.1
+  (row,) = compared['total']
+  first, second = (s.predicted.nll.sum() for s in (one, other))
+  tokens = row['tokens']
+  assert tokens == one.predicted.tokens.sum()
+  mean = (second - first) / tokens
+  assert row['nats_per_token_difference'] == pytest.approx(mean)
+  low, high = row['nats_per_token_difference_interval']
+  assert low < mean < high and high - low < 0.1
 
 
 def test_b_is_compared_to_a():

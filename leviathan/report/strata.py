@@ -1,0 +1,178 @@
+"""What is gained by how frequent a token was in training."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import math
+
+from matplotlib import figure as figures
+import numpy as np
+
+from leviathan import metrics
+from leviathan.eval import frequency
+from leviathan.report import compare
+from leviathan.report import document
+from leviathan.report import groups as groups_lib
+from leviathan.report import tables
+
+Strata = Mapping[str, Sequence[compare.Stratum]]
+
+
+def sections(groups: groups_lib.Groups, dataset: str) -> list[document.Section]:
+  """Loss by frequency, differences to the baselines, and their picture.
+
+  A section a vocabulary: bins of different tokens are not compared.
+  """
+  found = []
+  every = groups.vocabularies()
+  for size, of_size in every.items():
+    words = (f'V={size}',) if len(every) > 1 else ()
+    found.append(
+      document.Section(
+        f'By training frequency on {", ".join([dataset, *words])}',
+        _parts(of_size, dataset, tables.name(dataset, *words)),
+      )
+    )
+  return found
+
+
+def _parts(groups: groups_lib.Groups, dataset: str, file: str) -> list:
+  parts = []
+  for side, words in frequency.SIDES.items():
+    every = [r for variant in groups.variants for r in variant.runs]
+    if not all(side in r.results['frequency'][dataset] for r in every):
+      continue  # Evaluated by an early version.
+    parts += _losses(groups, dataset, side, file)
+    compared = {
+      variant.label: compare.strata(variant, baseline, dataset, side)
+      for variant, baseline in groups.rivals()
+    }
+    if compared:
+      parts += _differences(compared, words, file)
+  if missing := _without_samples(groups, dataset):
+    parts.append(
+      'For intervals over sequences, evaluate again, which writes what each '
+      f'sequence cost: {", ".join(missing)}.'
+    )
+  return parts
+
+
+def _losses(
+  groups: groups_lib.Groups, dataset: str, side: str, file: str
+) -> list[document.Table]:
+  """Of nats and of perplexity: a row a bin, a column a variant."""
+  words = frequency.SIDES[side]
+  counted = groups.variants[0].first.results['frequency'][dataset][side]
+  header = ['training frequency', 'types', 'tokens scored']
+  header += [variant.label for variant in groups.variants]
+  found = []
+  for unit, show in (
+    ('nats', lambda nats: f'{nats:.4f}'),
+    (
+      'perplexity',
+      lambda nats: f'{metrics.from_mean(nats)["perplexity"]:,.2f}',
+    ),
+  ):
+    rows = []
+    for i, row in enumerate(counted):
+      counts = [f'{row["types"]:,}', f'{row["tokens"]:,}']
+      cells = [
+        'n = 0' if math.isnan(nats) and not row['tokens'] else show(nats)
+        for nats in (_mean(v, dataset, side, i) for v in groups.variants)
+      ]
+      rows.append([row['frequency'], *counts, *cells])
+    title = 'Nats per token' if unit == 'nats' else 'Perplexity'
+    caption = (
+      f'{title} by how frequent the {words} token was in training, of the '
+      'mean over seeds.'
+    )
+    name = tables.name('strata', words, unit, file)
+    found.append(document.Table(name, caption, header, rows))
+  return found
+
+
+def _mean(variant: groups_lib.Variant, dataset: str, side: str, i: int):
+  return compare.mean(variant, compare.in_bin(dataset, side, i))
+
+
+def _differences(
+  compared: Strata, words: str, file: str
+) -> list[document.Table | document.Picture]:
+  """A row a bin, a column a variant; and the picture."""
+  rows = []
+  for bins in zip(*compared.values(), strict=True):
+    cells = [_cell(stratum) for stratum in bins]
+    rows.append([bins[0].frequency, f'{bins[0].tokens:,}', *cells])
+  header = ['training frequency', 'tokens scored', *compared]
+  caption = (
+    'Difference to the baseline, nats per token, by how frequent the '
+    f'{words} token was in training; in brackets its 95 % interval, after it '
+    'the gain in perplexity. Paired by seed, the interval over seeds; where '
+    'there is one seed, paired by sequence, the interval of the bootstrap over '
+    'sequences.'
+  )
+  name = tables.name('strata', words, 'difference', file)
+  picture = document.Picture(
+    tables.name('strata', words, 'gain', file),
+    f'Gain in perplexity over the baseline by how frequent the {words} token '
+    'was in training; bars are 95 % intervals.',
+    draw(compared, words),
+  )
+  return [document.Table(name, caption, header, rows), picture]
+
+
+def _cell(stratum: compare.Stratum) -> str:
+  """'-0.0312 [-0.0401, -0.0223], +3.1 %'."""
+  if not stratum.tokens:
+    return 'n = 0'
+  interval = ''
+  if not math.isnan(stratum.low):
+    interval = f' [{stratum.low:+.4f}, {stratum.high:+.4f}]'
+  gain = compare.gain(stratum.nats)
+  return f'{stratum.nats:+.4f}{interval}, {gain:+.1f} %'
+
+
+def draw(compared: Strata, words: str) -> figures.Figure:
+  """Gain against rarity: a line a variant, the rarest bin to the left.
+
+  Args:
+    compared: {label: its strata}, all of the same bins.
+    words: what the tokens are to a prediction.
+  """
+  figure = figures.Figure(figsize=(8, 4.5), layout='constrained')
+  axes = figure.subplots()
+  names = [s.frequency for s in next(iter(compared.values())) if s.tokens]
+  for i, (label, strata) in enumerate(compared.items()):
+    gain_B, high_B, low_B = np.array(
+      [[compare.gain(nats) for nats in s[2:]] for s in strata if s.tokens]
+    ).T
+    axes.errorbar(
+      # Beside one another, or bars of one bin would hide each other.
+      np.arange(len(gain_B)) + 0.08 * (i - (len(compared) - 1) / 2),
+      gain_B,
+      yerr=(gain_B - low_B, high_B - gain_B),
+      fmt='o-',
+      capsize=3,
+      color=f'C{i}',
+      label=label,
+    )
+  axes.axhline(0, color='grey', linewidth=1)
+  axes.set_xticks(range(len(names)), names, rotation=20, ha='right')
+  axes.set_xlabel(f'share of the {words} token in training')
+  axes.set_ylabel('gain in perplexity, %')
+  axes.grid(alpha=0.3)
+  axes.legend()
+  return figure
+
+
+def _without_samples(groups: groups_lib.Groups, dataset: str) -> list[str]:
+  """The commands that pairs of one seed lack samples for."""
+  lacking = {}
+  for variant, baseline in groups.rivals():
+    paired = compare.pairs(variant, baseline)
+    for run in paired[0] if len(paired) == 1 else ():
+      if dataset not in run.samples:
+        lacking[run.path] = (
+          f'`leviathan evaluate --workdir={run.path} --step={run.step} '
+          '--tasks=frequency`'
+        )
+  return list(lacking.values())

@@ -1,0 +1,182 @@
+"""Seeds make a variant; what cannot be compared is named and left out."""
+
+import json
+import pathlib
+
+import pytest
+
+from leviathan import errors
+from leviathan.report import groups
+
+RATE = 'optimizer.learning_rate'
+
+
+def read(*paths, baseline=None):
+  return groups.read([str(path) for path in paths], baseline)
+
+
+def labels(found):
+  return [variant.label for variant in found.variants]
+
+
+def test_runs_that_differ_in_seed_and_place_are_one_variant(make_run):
+  # Also in what is no part of the learning, as how often it was evaluated.
+  found = read(
+    make_run('b', 'lev', seed=1, changes={'evaluate.interval': 7}),
+    make_run('t', seed=0),
+    make_run('a', 'lev', seed=0, changes={'data.train': 'moved'}),
+  )
+  assert labels(found) == ['lev', 'tied']
+  assert found.variants[0].seeds == [0, 1]
+  assert [run.path.name for run in found.variants[0].runs] == ['a', 'b']
+
+
+@pytest.mark.parametrize(
+  'changes, says',
+  [
+    ({RATE: 0.008}, 'rate 0.008'),
+    ({'model.width': 256}, '256x4'),
+    ({'model.layers': 8}, '128x8'),
+    ({'model.vocab_size': 50_257}, 'V=50257'),
+    ({'optimizer.b2': 0.99}, '(b)'),
+    ({'train.steps': 9}, '(b)'),  # A budget: never a replicate.
+    ({'data.batch_size': 16}, '(b)'),
+  ],
+)
+def test_a_label_says_what_tells_variants_apart(make_run, changes, says):
+  found = read(
+    make_run('a', 'lev'),
+    make_run('b', 'lev', seed=1, changes=changes),
+    make_run('c', 'albert', changes=changes),
+  )
+  _, changed, alone = labels(found)
+  assert changed.startswith('lev') and changed.endswith(says)
+  assert alone == 'albert'
+
+
+def test_two_runs_of_one_seed_are_no_replicates(make_run):
+  found = read(make_run('a', 'lev'), make_run('b', 'lev'))
+  assert labels(found) == ['lev (a)', 'lev (b)']
+  again = read(make_run('x/run', 'lev'), make_run('y/run', 'lev'))
+  assert len(set(labels(again))) == 2
+  assert all('run' in label for label in labels(again))
+
+
+def test_a_run_that_goes_on_is_no_replicate_of_one_at_its_end(make_run):
+  found = read(
+    make_run('a', 'lev', evaluated=(4,)),
+    make_run('b', 'lev', seed=1, evaluated=(2,)),
+  )
+  assert labels(found) == ['lev (a)', 'lev (b)']
+
+
+def test_a_run_that_is_named_twice_counts_once(make_run):
+  path = make_run('a', 'lev')
+  assert labels(read(path, path, f'{path}/checkpoints')) == ['lev']
+
+
+def test_tied_is_the_baseline_or_else_the_first(make_run):
+  paths = make_run('a', 'lev'), make_run('b'), make_run('c', 'albert')
+  assert [b.label for b in read(*paths).baselines] == ['tied']
+  assert [b.label for b in read(*paths[::2]).baselines] == ['lev']
+  other = read(*paths, baseline='albert')
+  assert [b.label for b in other.baselines] == ['albert']
+  assert [(v.label, b.label) for v, b in other.rivals()] == [
+    ('lev', 'albert'),
+    ('tied', 'albert'),
+  ]
+
+
+def test_an_unknown_baseline_is_refused_with_the_nearest(make_run):
+  paths = make_run('a', 'lev'), make_run('b')
+  with pytest.raises(errors.ConfigError, match='did you mean tied'):
+    read(*paths, baseline='tide')
+  with pytest.raises(errors.ConfigError, match='gone was left out: '):
+    read(*paths, paths[0].parent / 'gone', baseline='gone')
+
+
+def test_each_scale_and_vocabulary_has_its_own_baseline(make_run):
+  wide, many = {'model.width': 256}, {'model.vocab_size': 50_257}
+  data = {'trained_on': 'd2', 'evaluated_on': 'e2'}
+  found = read(
+    make_run('a'),
+    make_run('b', changes=wide),
+    make_run('c', changes=many, **data),
+    make_run('d', 'lev'),
+    make_run('e', 'lev', changes=wide),
+    make_run('f', 'lev', changes=many, **data),
+    make_run('g', 'lev', changes={'model.layers': 8}),
+  )
+  assert not found.left_out
+  bases = [found.baseline(variant) for variant in found.variants]
+  assert bases[:3] == bases[3:6] == list(found.baselines)
+  assert bases[6] is None
+  assert list(found.vocabularies()) == [100, 50_257]
+  assert [len(g.variants) for g in found.vocabularies().values()] == [5, 2]
+
+
+def test_of_several_baselines_the_one_of_most_seeds_then_the_best(make_run):
+  paths = [
+    make_run('a', nats=2.0, changes={RATE: 0.004}),
+    make_run('b', nats=1.5, changes={RATE: 0.008}),
+    make_run('c', nats=float('nan'), changes={RATE: 0.016}),
+    make_run('d', 'lev', changes={RATE: 0.004}),
+  ]
+  found = read(*paths)
+  assert found.rivals()[0][1].label == 'tied, rate 0.008'
+  more = read(*paths, make_run('e', nats=3.0, seed=1, changes={RATE: 0.004}))
+  assert more.rivals()[0][1].label == 'tied, rate 0.004'
+  one = read(*paths, baseline='tied, rate 0.016')
+  assert one.rivals()[-1][1].label == 'tied, rate 0.016'
+
+
+def test_what_is_no_run_is_left_out_with_the_reason(make_run, tmp_path):
+  broken, running = make_run('broken'), make_run('running', evaluated=())
+  (broken / 'run.json').write_text('{')
+  (tmp_path / 'empty').mkdir()
+  (tmp_path / 'foreign').mkdir()
+  (tmp_path / 'foreign' / 'model.bin').write_text('x')
+  bad = [tmp_path / 'empty', broken, running, tmp_path / 'foreign']
+  found = read(make_run('good'), *bad, tmp_path / 'missing')
+  assert labels(found) == ['tied']
+  reasons = {entry.path: entry.reason for entry in found.left_out}
+  assert list(reasons) == [str(p) for p in [*bad, tmp_path / 'missing']]
+  for path, reason in zip(
+    bad,
+    ('found: nothing', 'is not JSON', 'not evaluated yet', 'found: model.bin'),
+    strict=True,
+  ):
+    assert reason in reasons[str(path)]
+
+
+def test_nothing_that_can_be_shown_is_refused(make_run, tmp_path):
+  path = make_run('run', evaluated=())
+  with pytest.raises(errors.CheckpointError, match='leviathan evaluate.*gone'):
+    read(path, tmp_path / 'gone')
+
+
+@pytest.mark.parametrize('field', ['trained_on', 'evaluated_on'])
+def test_runs_of_other_data_than_the_baseline_s_are_left_out(make_run, field):
+  found = read(
+    make_run('a', 'lev', **{field: 'another'}),
+    make_run('b', 'lev', seed=1, **{field: 'another'}),
+    make_run('c'),
+    make_run('d', 'lev'),
+  )
+  # The one of the baseline's data needs no directory to be told apart.
+  assert labels(found) == ['tied', 'lev']
+  assert [path[-1] for path, _ in found.left_out] == ['a', 'b']
+  assert all('another' in reason for _, reason in found.left_out)
+
+
+def test_sets_that_not_all_were_evaluated_on_are_named(make_run):
+  paths = make_run('t'), make_run('l', 'lev')
+  for task in ('perplexity', 'frequency'):
+    file = pathlib.Path(paths[0]) / 'eval' / '4' / f'{task}.json'
+    document = json.loads(file.read_text())
+    document['datasets']['more'] = document['datasets']['a']
+    file.write_text(json.dumps(document))
+  found = read(*paths)
+  assert [v.label for v in found.variants] == ['tied', 'lev']
+  assert found.datasets == ['a'] and found.other_sets == ('more',)
+  assert not found.left_out

@@ -1,0 +1,99 @@
+"""Runs that differ in more than the arm are shown with a warning."""
+
+import pytest
+
+from leviathan.report import groups
+from leviathan.report import provenance
+
+
+def warned(*paths):
+  section = provenance.warnings(groups.read([str(path) for path in paths]))
+  return [] if section is None else list(section.parts)
+
+
+def test_arms_and_places_are_no_difference(make_run):
+  changes = {
+    'model.head.name': 'untied',
+    'data.train': 'moved',
+    'evaluate.interval': 7,
+    'mesh.data': 2,
+  }
+  shapes = {'head/table_VD': [128, 2]}
+  assert not warned(
+    make_run('a'), make_run('b', 'lev', changes=changes, shapes=shapes)
+  )
+
+
+@pytest.mark.parametrize(
+  'changes, says',
+  [
+    ({'steps': 9, 'evaluated': (9,)}, 'config.train.steps: 9 and 4'),
+    ({'steps': 9, 'evaluated': (9,)}, 'tokens: 900 and 400'),
+    ({'changes': {'data.batch_size': 16}}, 'config.data.batch_size: 16 and 8'),
+    ({'seed': 3}, 'seeds: [3] and [0]'),
+    (
+      {'changes': {'optimizer.learning_rate': 0.1}},
+      'config.optimizer.learning_rate: 0.1 and 0.002',
+    ),
+    ({'changes': {'optimizer.b2': 0.99}}, 'config.optimizer.b2: 0.99 and 0.95'),
+  ],
+)
+def test_what_else_differs_is_named_with_both_values(make_run, changes, says):
+  said = warned(make_run('a'), make_run('b', 'lev', **changes))
+  assert f'lev and tied differ in {says}.' in said
+
+
+def test_other_versions_and_other_items_are_named(make_run):
+  tasks = [
+    {'piqa': {'test': {'protocol': {'step': i, 'items': 10 + i}, 'acc': 0.5}}}
+    for i in range(2)
+  ]
+  first = make_run('a', tasks=tasks[0])
+  second = make_run('b', 'lev', tasks=tasks[1])
+  manifest = second / 'run.json'
+  manifest.write_text(manifest.read_text().replace('1.2.3', '1.2.4'))
+  assert warned(first, second) == [
+    "lev and tied differ in manifest.versions.jax: '1.2.4' and '1.2.3'.",
+    'lev and tied differ in piqa test.items: 11 and 10.',
+  ]
+
+
+def test_a_run_that_goes_on_is_shown_with_a_note(make_run):
+  running = make_run('b', 'lev', steps=9, evaluated=(3,))
+  said = warned(make_run('a'), running)
+  assert said[0] == (
+    f'{running} is not at its end: it is shown at step 3 of 9.'
+  )
+  assert 'lev and tied differ in tokens: 300 and 400.' in said
+
+
+def test_a_variant_without_a_baseline_is_named(make_run):
+  said = warned(
+    make_run('a'), make_run('b', 'lev', changes={'model.layers': 8})
+  )
+  assert said == [
+    'lev has no baseline of its scale and vocabulary, and is compared with '
+    'none.'
+  ]
+
+
+def test_the_runs_and_their_fields_are_listed(make_run):
+  found = groups.read(
+    [
+      str(make_run('a')),
+      str(make_run('b', 'lev', changes={'optimizer.b1': 0.8})),
+      str(make_run('c', 'lev', seed=1, changes={'optimizer.b1': 0.8})),
+    ]
+  )
+  runs, fields = provenance.compared(found).parts
+  assert [row[:6] for row in runs.rows] == [
+    ['tied', '0', '4', '400', 'd1', 'jax 1.2.3'],
+    ['lev', '0', '4', '400', 'd1', 'jax 1.2.3'],
+    ['lev', '1', '4', '400', 'd1', 'jax 1.2.3'],
+  ]
+  assert fields.header == ['field', 'tied', 'lev']
+  assert fields.rows == [
+    ['config.arm', 'tied', 'lev'],
+    ['config.optimizer.b1', '0.9', '0.8'],
+    ['config.train.seed', '0', '0, 1'],
+  ]

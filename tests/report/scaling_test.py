@@ -1,0 +1,68 @@
+"""Gain by size, where there are several sizes."""
+
+import math
+
+import pytest
+
+from leviathan.report import document
+from leviathan.report import groups
+from leviathan.report import scaling
+
+
+def at_scale(make_run, width, gains, **kwargs):
+  """tied and lev of two seeds each, lev better by so many percent."""
+  paths = []
+  changes = {'model.width': width} | kwargs.pop('changes', {})
+  shapes = {'blocks/mlp/gate_DF': [width, 1]}
+  for seed, gain in enumerate(gains):
+    for arm, nats in (('tied', 3.0), ('lev', 3 + math.log(1 - gain / 100))):
+      name = f'{arm}-{width}-{seed}-{len(changes)}'
+      paths.append(
+        make_run(
+          name, arm, nats, seed=seed, changes=changes, shapes=shapes, **kwargs
+        )
+      )
+  return [str(path) for path in paths]
+
+
+def test_gain_by_scale_has_a_line_an_arm_and_a_row_a_size(make_run):
+  found = groups.read(
+    at_scale(make_run, 256, [4.0, 5.0]) + at_scale(make_run, 128, [1.0, 3.0])
+  )
+  (section,) = scaling.sections(found, 'a')
+  table, picture = section.parts
+  assert isinstance(table, document.Table)
+  assert table.header == ["parameters of the baseline's model", 'lev']
+  # The table, the norm and the matrix; of 1 and 3: t(0.975, 1) = 12.706.
+  assert table.rows == [
+    [f'{200 + 2 + 128:,}', '+2.00 +- 12.71'],
+    [f'{200 + 2 + 256:,}', '+4.50 +- 6.35'],
+  ]
+  assert isinstance(picture, document.Picture)
+  (line,) = picture.figure.axes[0].containers
+  # Drawn as the table says.
+  assert line.lines[0].get_xydata().ravel() == pytest.approx(
+    [330, 2.0, 458, 4.5]
+  )
+
+
+def test_gain_by_vocabulary_compares_within_each(make_run):
+  other = {'trained_on': 'd2', 'evaluated_on': 'e2'}
+  more = {'model.vocab_size': 1000}
+  found = groups.read(
+    at_scale(make_run, 128, [1.0, 1.0])
+    + at_scale(make_run, 128, [6.0, 6.0], changes=more, **other)
+  )
+  (section,) = scaling.sections(found, 'a')
+  table, _ = section.parts
+  assert isinstance(table, document.Table)
+  assert table.rows == [
+    ['100', '+1.00 +- 0.00'],
+    ['1,000', '+6.00 +- 0.00'],
+  ]
+
+
+def test_one_size_has_no_section(make_run):
+  assert (
+    scaling.sections(groups.read(at_scale(make_run, 128, [1.0])), 'a') == []
+  )

@@ -1,0 +1,36 @@
+"""The picture of gain against rarity shows what the strata say."""
+
+import math
+
+import pytest
+
+from leviathan.report import compare
+from leviathan.report import strata
+
+
+def test_gains_and_their_ends_are_drawn_from_rare_to_frequent():
+  def stratum(name, tokens, gains):
+    nats = (math.log(1 - gain / 100) for gain in gains)
+    return compare.Stratum(name, tokens, *nats)
+
+  nothing = compare.Stratum('never seen', 0, *[math.nan] * 3)
+  unsure = compare.Stratum('frequent', 9, math.log(1.1), math.nan, math.nan)
+  figure = strata.draw(
+    {
+      # A low end in nats is a high one in percent.
+      'lev': [nothing, stratum('rare', 5, (20, 30, 5)), unsure],
+      'albert': [nothing, stratum('rare', 5, (0, 1, -1)), unsure],
+    },
+    'input',
+  )
+  (axes,) = figure.axes
+  names = [text.get_text() for text in axes.get_xticklabels()]
+  assert names == ['rare', 'frequent']
+  lev, albert = axes.containers
+  assert (lev.get_label(), albert.get_label()) == ('lev', 'albert')
+  assert lev.lines[0].get_ydata() == pytest.approx([20, -10])
+  low, high = lev.lines[2][0].get_segments()[0][:, 1]
+  assert (low, high) == pytest.approx((5, 30))
+  # Beside one another, around the name of the bin.
+  x = [line.lines[0].get_xdata()[0] for line in (lev, albert)]
+  assert x[0] < 0 < x[1] < 0.2
