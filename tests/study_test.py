@@ -1,6 +1,5 @@
 """Studies: what is missing is done, in stages, and nothing twice."""
 
-import fcntl
 import json
 import math
 import os
@@ -385,15 +384,6 @@ def kill_after(command, files):
       time.sleep(0.02)
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
-
-
-def test_no_study_runs_where_one_is_at_work(done, leviathan):
-  flags, path, _ = done
-  with (path / 'lock').open('w') as file:
-    fcntl.flock(file, fcntl.LOCK_EX)
-    code, _, stderr = leviathan('study', *flags)
-  assert code == errors.CheckpointError.exit_code
-  assert 'still runs there; start again' in stderr
 
 
 @pytest.mark.parametrize('name', STUDIES)
