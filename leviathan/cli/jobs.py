@@ -96,6 +96,7 @@ def run(
       if code == errors.NotFiniteError.exit_code:
         return
       if code:
+        stopped.set()
         raise errors.CheckpointError(
           f'leviathan {command[0]} ended with exit code {code}, see '
           f"{log or 'above'}; mend that (keys of a run's config by "
@@ -108,8 +109,7 @@ def run(
       for future in futures.as_completed(begun):
         future.result()
     except BaseException:
-      # Ctrl-C tells the processes too: a run saves first.
-      stopped.set()
+      stopped.set()  # Ctrl-C tells the processes too: a run saves first.
       pool.shutdown(cancel_futures=True)
       raise
 
