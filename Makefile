@@ -1,6 +1,8 @@
 # Each target makes its own environment in .venv when that is missing.
 #
 #   make quickstart   text -> tokenizer -> dataset -> tied and lev -> report
+#   make miniature    all arms, three seeds, on more text: 90 minutes of two
+#                     cores; TEXTS=DIR has texts of yours
 #   make test         all tests, on the CPU
 #   make lint         style and types
 #   make parity       the tasks on the quickstart's lev, item by item as in
@@ -43,7 +45,7 @@ DATASET := $(RUNS)/data/train/manifest.json
 ARMS := tied lev
 
 $(CORPUS): | $(INSTALLED)
-	$(VENV)/bin/python -m leviathan.data.stdlib --output=$@
+	$(VENV)/bin/python -m leviathan.data.stdlib --output=$@ $(ALSO:%=--also=%)
 
 $(TOKENIZER): $(CORPUS)
 	$(LEVIATHAN) tokenizer --input=$< --vocab_size=16384 --output=$(@D)
@@ -66,6 +68,18 @@ $(ARMS:%=show-%): show-%: train-%
 quickstart: $(ARMS:%=train-%) $(ARMS:%=show-%)
 	$(LEVIATHAN) report --output=$(RUNS)/report \
 	  --workdirs=$(RUNS)/tied,$(RUNS)/lev
+
+# The same data with more text, where there is any. The study goes on where it
+# was stopped.
+TEXTS ?= $(wildcard ../shared/data/corpus)
+JOBS ?= 2
+MINIATURE := runs/miniature
+.PHONY: miniature
+miniature: $(INSTALLED)
+	$(MAKE) RUNS=$(MINIATURE) ALSO='$(TEXTS)' \
+	  $(MINIATURE)/data/train/manifest.json
+	$(LEVIATHAN) study --study=configs/studies/miniature.py \
+	  --workdir=$(MINIATURE) --jobs=$(JOBS)
 
 # Whoever gives no files is told before anything is trained.
 .PHONY: parity task-data

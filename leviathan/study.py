@@ -1,8 +1,9 @@
 """Studies: many runs on the same batches, and what they say together.
 
 Each variant is trained with the first seed at every learning rate, then with
-the other seeds at the rate that did best for it. What stands in the study's
-directory is not done again, so a study goes on where it was stopped.
+all seeds at the rate that did best for it. The rates may be tried at a shorter
+budget than that of the runs compared. What stands in the study's directory is
+not done again, so a study goes on where it was stopped.
 """
 
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ import dataclasses
 import json
 import math
 import re
+from typing import Any
+from typing import NamedTuple
 
 from etils import epath
 
@@ -19,9 +22,17 @@ from leviathan import rundir
 from leviathan.report import runs
 from leviathan.token_order import files
 
-# Commands that follow one another: arguments of `leviathan`.
-Job = list[list[str]]
-TASKS = ('perplexity', 'frequency')
+TASKS = ('perplexity', 'frequency')  # Of every run.
+# Fields that studies did not have at first, with what those did.
+ADDED: dict[str, Any] = {'search_overrides': []}
+ADDED_TO_VARIANTS: dict[str, Any] = {'dataset': '', 'overrides': []}
+
+
+class Job(NamedTuple):
+  """Commands that follow one another: arguments of `leviathan`."""
+
+  name: str  # of what they make
+  commands: list[list[str]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,10 +42,15 @@ class Variant:
   Attributes:
     config: FILE.py:SCALE.
     token_order: a method of `leviathan order`; '' for the tokenizer's ids.
+    dataset: what it trains on, and what its order is made from; '' for the
+      study's.
+    overrides: of its runs' config, after the study's.
   """
 
   config: str
   token_order: str
+  dataset: str
+  overrides: tuple[str, ...]
 
   def __post_init__(self):
     if self.token_order and self.token_order not in files.METHODS:
@@ -52,8 +68,12 @@ class Study:
     variants: by name.
     learning_rates: tried for each variant.
     seeds: of parameters and of the data's order.
-    dataset: what all train on, and what orders are made from.
+    dataset: what all train on that name none, and orders are made from.
     overrides: of every run's config, as `train.steps=200`.
+    search_overrides: after these, of the runs that try learning rates alone, as
+      `train.steps=50`; without any, the first seed's runs are such.
+    tasks: evaluated at the end besides perplexity and frequency strata.
+    task_data: directory of their official files; '' is the Hugging Face hub.
     contrasts: differences to report, as `lev - tied`.
   """
 
@@ -62,6 +82,9 @@ class Study:
   seeds: tuple[int, ...]
   dataset: str
   overrides: tuple[str, ...]
+  search_overrides: tuple[str, ...]
+  tasks: tuple[str, ...]
+  task_data: str
   contrasts: tuple[str, ...]
 
   def __post_init__(self):
@@ -84,6 +107,31 @@ class Study:
             f'study.contrasts: {name!r} is no variant'
             f'{config_lib.nearest(name, self.variants)}'
           )
+      left, right = map(self.dataset_of, pair)
+      if left != right:
+        raise errors.ConfigError(
+          f'study.contrasts: {" - ".join(pair)!r} compares losses on {left} '
+          f'and on {right}; compare variants of one dataset'
+        )
+    words = (*self.overrides, *self.search_overrides)
+    for variant in self.variants.values():
+      words += variant.overrides
+    for word in words:
+      if '=' not in word:
+        raise errors.ConfigError(
+          f'study.overrides: {word!r} is not FIELD=VALUE, as train.steps=200'
+        )
+
+  def dataset_of(self, variant: str) -> str:
+    """The directory of what a variant trains on."""
+    return self.variants[variant].dataset or self.dataset
+
+  def by_dataset(self) -> dict[str, list[str]]:
+    """{dataset: the variants that train on it}."""
+    found: dict[str, list[str]] = {}
+    for name in self.variants:
+      found.setdefault(self.dataset_of(name), []).append(name)
+    return found
 
   def pairs(self) -> list[tuple[str, str]]:
     """The contrasts: what is compared, with what."""
@@ -100,11 +148,12 @@ class Study:
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-  """A run of a study."""
+  """A run of a study; a trial is shorter, and only tries a learning rate."""
 
   variant: str
   learning_rate: float
   seed: int
+  trial: bool = False
 
   @property
   def name(self) -> str:
@@ -127,13 +176,22 @@ class Workspace:
     """
     file = self.path / 'study.json'
     ours = json.loads(json.dumps(dataclasses.asdict(self.study)))
-    trained = any(self.path.glob('runs/*/config.json'))
+    trained = any(
+      any(self.path.glob(f'{folder}/*/config.json'))
+      for folder in ('runs', 'trials')
+    )
     ordered = any(self.path.glob('orders/*.npy'))
     if file.exists() and (trained or ordered):
-      theirs = rundir.read_json(file)
+      theirs = ADDED | rundir.read_json(file)
+      theirs['variants'] = {
+        name: ADDED_TO_VARIANTS | variant
+        for name, variant in theirs['variants'].items()
+      }
       # More variants, rates and seeds may be asked for; what is there stays.
       ours['variants'] = theirs['variants'] | ours['variants']
-      fields = ('dataset', 'overrides', 'variants') if trained else ('dataset',)
+      fields = ['dataset']
+      if trained:
+        fields += ['overrides', 'search_overrides', 'variants']
       for field in fields:
         old, new = theirs[field], ours[field]
         if isinstance(old, dict):
@@ -148,15 +206,18 @@ class Workspace:
 
   def stages(self) -> Iterator[list[Job]]:
     """What is missing, in stages: each follows from what came of the last."""
-    methods_ = {v.token_order for v in self.study.variants.values()} - {''}
+    files_ = {self.order_file(name): name for name in self.study.variants}
     yield [
-      [self._order(method)]
-      for method in sorted(methods_)
-      if not self.order_file(method).exists()
+      Job(f'order-{file.stem}', [self._order(name)])
+      for file, name in sorted(files_.items(), key=str)
+      if self.study.variants[name].token_order and not file.exists()
     ]
     for runs_of in (self.tried, self.replicates):
       yield [
-        [self._train(run), ['evaluate', f'--workdir={self.directory(run)}']]
+        Job(
+          f'{self.directory(run).parent.name}-{run.name}',
+          [self._train(run), self._evaluate(run)],
+        )
         for name in self.study.variants
         for run in runs_of(name)
         if self.result(run) is None and not self.diverged(run)
@@ -165,7 +226,12 @@ class Workspace:
   def tried(self, variant: str) -> list[Planned]:
     """The runs that choose a variant's learning rate."""
     return [
-      Planned(variant, rate, self.study.seeds[0])
+      Planned(
+        variant,
+        rate,
+        self.study.seeds[0],
+        trial=bool(self.study.search_overrides),
+      )
       for rate in self.study.learning_rates
     ]
 
@@ -189,6 +255,11 @@ class Workspace:
         f'{self.path}: no run of {variant} is finished; {remedy}'
       )
     return measured
+
+  def trial_tokens(self, variant: str) -> int:
+    """Seen by each trial of a variant; 0 if there are none apart."""
+    found = [self.result(run) for run in self.tried(variant) if run.trial]
+    return max((run.tokens for run in found if run is not None), default=0)
 
   def replicates(self, variant: str) -> list[Planned]:
     """A variant's runs with all seeds, at its best rate."""
@@ -219,7 +290,8 @@ class Workspace:
     if not run.config_file.exists():
       return None
     last = run.eval_dir(run.config()['train']['steps'])
-    if not all((last / f'{task}.json').exists() for task in TASKS):
+    tasks = self._tasks(planned)
+    if not all((last / f'{task}.json').exists() for task in tasks):
       return None
     return runs.read(str(run.path))
 
@@ -232,38 +304,59 @@ class Workspace:
 
   def directory(self, planned: Planned) -> epath.Path:
     """Of a run."""
-    return self.path / 'runs' / planned.name
+    folder = 'trials' if planned.trial else 'runs'
+    return self.path / folder / planned.name
 
-  def order_file(self, method: str) -> epath.Path:
-    """Of a token order."""
-    return self.path / 'orders' / f'{method}.npy'
+  def order_file(self, variant: str) -> epath.Path:
+    """Of a variant's token order."""
+    chosen = self.study.variants[variant]
+    name = chosen.token_order
+    if chosen.dataset:  # Its tokens are others than the study's.
+      name += '-' + re.sub(r'\W+', '_', chosen.dataset.strip('/'))
+    return self.path / 'orders' / f'{name}.npy'
 
-  def _order(self, method: str) -> list[str]:
+  def _order(self, variant: str) -> list[str]:
     return [
       'order',
-      f'--dataset={self.study.dataset}',
-      f'--method={method}',
-      f'--output={self.order_file(method)}',
+      f'--dataset={self.study.dataset_of(variant)}',
+      f'--method={self.study.variants[variant].token_order}',
+      f'--output={self.order_file(variant)}',
     ]
 
   def _train(self, run: Planned) -> list[str]:
     variant = self.study.variants[run.variant]
     overrides = [
       f'arm={run.variant}',
-      f'data.train={self.study.dataset}',
+      f'data.train={self.study.dataset_of(run.variant)}',
       f'optimizer.learning_rate={run.learning_rate}',
       f'train.seed={run.seed}',
       *self.study.overrides,
+      *variant.overrides,
     ]
+    if run.trial:
+      overrides += self.study.search_overrides
     if variant.token_order:
-      file = self.order_file(variant.token_order)
-      overrides.append(f'model.token_order={file}')
+      overrides.append(f'model.token_order={self.order_file(run.variant)}')
+    # Of one field, the last is meant.
+    fields = dict(override.split('=', 1) for override in overrides)
     return [
       'train',
       f'--config={variant.config}',
       f'--workdir={self.directory(run)}',
-      *(f'--config.{override}' for override in overrides),
+      *(f'--config.{field}={value}' for field, value in fields.items()),
     ]
+
+  def _evaluate(self, run: Planned) -> list[str]:
+    command = ['evaluate', f'--workdir={self.directory(run)}']
+    tasks = self._tasks(run)
+    if tasks != TASKS:
+      command.append(f'--tasks={",".join(tasks)}')
+      command.append(f'--task_data={self.study.task_data}')
+    return command
+
+  def _tasks(self, run: Planned) -> tuple[str, ...]:
+    """What a run is evaluated by."""
+    return TASKS if run.trial else (*TASKS, *self.study.tasks)
 
 
 def loss(run: runs.Run) -> float:

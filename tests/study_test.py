@@ -1,12 +1,19 @@
 """Studies: what is missing is done, in stages, and nothing twice."""
 
-import importlib
 import json
 import math
+import os
 import pathlib
+import re
 import shutil
+import signal
+import subprocess
+import sys
+import time
 
+from absl import flags as absl_flags
 from etils import epath
+from ml_collections import config_flags
 import pytest
 
 from leviathan import config as config_lib
@@ -16,13 +23,27 @@ from leviathan import rundir
 from leviathan import study as studies
 
 ROOT = pathlib.Path(__file__).parents[1]
+STUDIES = [
+  path.stem
+  for path in (ROOT / 'configs' / 'studies').glob('[!_]*.py')
+  if path.stem != 'base'
+]
+
+
+def variant(config, token_order='', dataset='', overrides=()):
+  return {
+    'config': config,
+    'token_order': token_order,
+    'dataset': dataset,
+    'overrides': overrides,
+  }
 
 
 def section(tiny, **changes):
   """Two variants, two rates, two seeds, on the tiny data."""
   return {
     'variants': {
-      name: {'config': f'{ROOT}/configs/{arm}.py:smoke', 'token_order': order}
+      name: variant(f'{ROOT}/configs/{arm}.py:smoke', order)
       for name, arm, order in (('tied', 'tied', ''), ('bytes', 'lev', 'bytes'))
     },
     'learning_rates': (1e-3, 4e-3),
@@ -34,6 +55,9 @@ def section(tiny, **changes):
       if name != 'data.train'
     )
     + ('model.layers=1', 'train.steps=3'),
+    'search_overrides': (),
+    'tasks': (),
+    'task_data': '',
     'contrasts': ('bytes - tied',),
   } | changes
 
@@ -51,9 +75,11 @@ def done(leviathan, tiny, tmp_path_factory):
   file.write_text(
     'import json\nimport ml_collections\n\ndef get_config():\n'
     f'  values = json.loads({json.dumps(section(tiny))!r})\n'
-    '  for name in ("learning_rates", "seeds", "overrides", "contrasts"):\n'
-    '    values[name] = tuple(values[name])\n'
-    '  return ml_collections.ConfigDict(values)\n'
+    '  def tuples(values):\n'
+    '    if isinstance(values, dict):\n'
+    '      return {name: tuples(value) for name, value in values.items()}\n'
+    '    return tuple(values) if isinstance(values, list) else values\n'
+    '  return ml_collections.ConfigDict(tuples(values))\n'
   )
   flags = f'--study={file}', f'--workdir={path / "work"}'
   code, stdout, stderr = leviathan('study', *flags)
@@ -131,7 +157,7 @@ def test_a_study_goes_on_where_it_was_stopped(leviathan, done, tiny, tmp_path):
 
 def test_stages_follow_one_another(tiny, tmp_path):
   stages = workspace(tiny, tmp_path).stages()
-  assert [job[0][0] for job in next(stages)] == ['order']
+  assert [job.commands[0][0] for job in next(stages)] == ['order']
   assert len(next(stages)) == 4
   with pytest.raises(
     errors.CheckpointError, match='no run of tied is finished'
@@ -190,17 +216,25 @@ def test_a_rate_whose_held_out_loss_is_not_finite_is_not_the_best(
     ({'seeds': ()}, 'study.seeds=.* give one or more'),
     ({'seeds': (0, 0)}, 'each once'),
     (
-      {'variants': {'a/b': {'config': 'x', 'token_order': ''}}},
+      {'variants': {'a/b': variant('x')}},
       "'a/b' names directories",
     ),
     ({'variants': 3}, 'study.variants=3 is not a section'),
     ({'contrasts': ('tied', )}, 'is not NAME - NAME'),
     ({'contrasts': ('tied - byte',)}, 'did you mean bytes'),
     (
-      {'variants': {'a': {'config': 'x', 'token_order': 'byte'}}},
+      {'variants': {'a': variant('x', 'byte')}},
       'did you mean bytes',
     ),
     ({'seed': 0}, 'study.seed is not a config key'),
+    ({'overrides': ('train.steps',)}, "'train.steps' is not FIELD=VALUE"),
+    (
+      {
+        'variants': {'tied': variant('x'), 'lev': variant('x', dataset='b')},
+        'contrasts': ('lev - tied',),
+      },
+      "'lev - tied' compares losses on b and on",
+    ),
   ],
 )  # fmt: skip
 def test_a_study_that_cannot_be_is_refused(tiny, tmp_path, changes, words):
@@ -208,17 +242,184 @@ def test_a_study_that_cannot_be_is_refused(tiny, tmp_path, changes, words):
     workspace(tiny, tmp_path, **changes)
 
 
-@pytest.mark.parametrize(
-  'name', [p.stem for p in (ROOT / 'configs' / 'studies').glob('[!_]*.py')]
-)
-def test_the_studies_of_the_project_can_be_trained(name):
-  values = importlib.import_module(f'configs.studies.{name}').get_config()
+def only_these_are_done(monkeypatch, done, losses):
+  """Some runs are finished; losses are by learning rate."""
+  monkeypatch.setattr(
+    studies.Workspace, 'result', lambda self, run: run if run in done else None
+  )
+  monkeypatch.setattr(studies.Workspace, 'diverged', lambda self, run: False)
+  monkeypatch.setattr(studies, 'loss', lambda run: losses[run.learning_rate])
+
+
+def options(command):
+  """{flag: value} of a command."""
+  return dict(word.split('=', 1) for word in command[1:])
+
+
+def test_trials_are_shorter_apart_and_the_same_for_each_variant(
+  tiny, tmp_path, monkeypatch
+):
+  search = 'train.steps=2', 'evaluate.interval=2'
+  there = workspace(tiny, tmp_path, search_overrides=search)
+  stages = there.stages()
+  next(stages)
+  trials = next(stages)
+  assert len(trials) == 4
+  for job in trials:
+    train, evaluate = job.commands
+    found = options(train)
+    assert found['--config.train.steps'] == '2'
+    assert found['--config.train.seed'] == '0'
+    assert found['--workdir'] == options(evaluate)['--workdir']
+    assert pathlib.Path(found['--workdir']).parent == tmp_path / 'trials'
+  tried = there.tried('tied') + there.tried('bytes')
+  only_these_are_done(monkeypatch, tried, {1e-3: 5.0, 4e-3: 4.0})
+  runs = next(stages)
+  assert len(runs) == 4
+  for job in runs:
+    found = options(job.commands[0])
+    assert found['--config.train.steps'] == '3'
+    assert found['--config.optimizer.learning_rate'] == '0.004'
+    assert pathlib.Path(found['--workdir']).parent == tmp_path / 'runs'
+
+
+def test_a_study_that_had_no_trials_is_known_again(tiny, tmp_path):
+  there = workspace(tiny, tmp_path)
+  run = rundir.open_(str(there.directory(there.tried('tied')[0])))
+  rundir.write_json(run.config_file, {})
+  old = json.loads(json.dumps(section(tiny)))
+  for name in ('search_overrides', 'tasks', 'task_data'):
+    del old[name]
+  for values in old['variants'].values():
+    del values['dataset'], values['overrides']
+  rundir.write_json(epath.Path(tmp_path) / 'study.json', old)
+  there.claim()
+  searching = workspace(tiny, tmp_path, search_overrides=('train.steps=2',))
+  with pytest.raises(errors.CheckpointError, match='search_overrides'):
+    searching.claim()
+
+
+def test_a_directory_with_trials_alone_is_refused_to_others(tiny, tmp_path):
+  search = {'search_overrides': ('train.steps=2',)}
+  there = workspace(tiny, tmp_path, **search)
+  there.claim()
+  run = rundir.open_(str(there.directory(there.tried('tied')[0])))
+  rundir.write_json(run.config_file, {})
+  with pytest.raises(errors.CheckpointError, match='overrides'):
+    workspace(tiny, tmp_path, overrides=('train.steps=9',), **search).claim()
+
+
+def test_variants_have_data_and_orders_of_their_own(tiny, tmp_path):
+  variants = {
+    'a': variant('x', 'bytes'),
+    'b': variant('x', 'bytes', dataset='data/b/train'),
+    'c': variant('x', dataset='data/b/train', overrides=('train.steps=7',)),
+  }
+  there = workspace(tiny, tmp_path, variants=variants, contrasts=('b - c',))
+  stages = there.stages()
+  orders = [options(job.commands[0]) for job in next(stages)]
+  found = {order['--dataset']: order['--output'] for order in orders}
+  assert len(orders) == len({*found.values()}) == 2
+  for job in next(stages):
+    train = options(job.commands[0])
+    name = train['--config.arm']
+    data = train['--config.data.train']
+    assert data == there.study.dataset_of(name)
+    assert train['--config.train.steps'] == ('7' if name == 'c' else '3')
+    wanted = None if name == 'c' else found[data]
+    assert train.get('--config.model.token_order') == wanted
+  assert [*there.study.by_dataset().values()] == [['a'], ['b', 'c']]
+
+
+def test_tasks_are_evaluated_at_the_end_of_the_runs_compared(
+  tiny, tmp_path, monkeypatch
+):
+  there = workspace(
+    tiny,
+    tmp_path,
+    tasks=('lambada',),
+    task_data='texts',
+    search_overrides=('train.steps=2',),
+  )
+  stages = there.stages()
+  next(stages)
+  for job in next(stages):
+    assert options(job.commands[1]).keys() == {'--workdir'}
+  tried = there.tried('tied') + there.tried('bytes')
+  only_these_are_done(monkeypatch, tried, {1e-3: 5.0, 4e-3: 4.0})
+  for job in next(stages):
+    found = options(job.commands[1])
+    assert found['--tasks'] == 'perplexity,frequency,lambada'
+    assert found['--task_data'] == 'texts'
+
+
+def test_what_is_killed_goes_on_to_the_same_report(
+  done, tiny, tmp_path, leviathan
+):
+  flags, path, _ = done
+  work = tmp_path / 'work'
+  shutil.copytree(path, work)
+  there = workspace(tiny, work)
+  lost = [there.replicates(name)[1] for name in ('tied', 'bytes')]
+  for run in lost:
+    shutil.rmtree(there.directory(run))
+  (work / 'report.md').unlink()
+  command = 'study', flags[0], f'--workdir={work}', '--jobs=2'
+  # While they train, and while they are evaluated.
+  for sign in ('metrics.jsonl', 'checkpoints/3'):
+    kill_after(command, [there.directory(run) / sign for run in lost])
+  assert not (work / 'report.md').exists()
+  code, stdout, stderr = leviathan(*command)
+  assert code == 0, stderr
+  assert (work / 'report.md').read_text() == (path / 'report.md').read_text()
+  assert [*work.glob('logs/runs-*.log')]
+  assert 'step 3/3' not in stdout
+
+
+def kill_after(command, files):
+  """Kills a command and all it has started, once one of some files is there."""
+  words = [sys.executable, '-m', 'leviathan', *command]
+  with subprocess.Popen(words, cwd=ROOT, start_new_session=True) as process:
+    while process.poll() is None and not any(f.exists() for f in files):
+      time.sleep(0.02)
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize('name', STUDIES)
+def test_the_studies_of_the_project_can_be_trained(name, tmp_path, monkeypatch):
+  monkeypatch.chdir(ROOT)
+
+  def config_of(*words):
+    values = absl_flags.FlagValues()
+    words = ['leviathan', *(w for w in words if w.startswith('--config'))]
+    monkeypatch.setattr(sys, 'argv', words)  # Overrides are looked for there.
+    config_flags.DEFINE_config_file('config', flag_values=values)
+    values(words)
+    return values.config
+
+  values = config_of(f'--config=configs/studies/{name}.py')
   study = config_lib.build(studies.Study, values, 'study')
-  for variant in study.variants.values():
-    file, _, scale = variant.config.partition(':')
-    arm = importlib.import_module(file.removesuffix('.py').replace('/', '.'))
-    config = arm.get_config(scale)
-    for override in study.overrides:
-      field, _, value = override.partition('=')
-      config.update_from_flattened_dict({field: json.loads(value)})
-    experiment.read_config(config)
+  there = studies.Workspace(study, epath.Path(tmp_path))
+  stages = there.stages()
+  next(stages)
+  trials = next(stages)
+  assert len(trials) == len(study.variants) * len(study.learning_rates)
+  tried = {run for variant in study.variants for run in there.tried(variant)}
+  only_these_are_done(monkeypatch, tried, {r: r for r in study.learning_rates})
+  for job in trials + next(stages):
+    config = experiment.read_config(config_of(*job.commands[0][1:]))
+    assert config.arm in study.variants
+    assert config.data.train == study.dataset_of(config.arm)
+    held_out = config.evaluate.directories().values()
+    folder, _, _ = config.data.train.rpartition('/')
+    assert [*held_out] == [f'{folder}/validation']
+
+
+@pytest.mark.parametrize('name', STUDIES)
+def test_a_study_s_file_says_how_it_is_run_and_what_to_expect(name):
+  text = (ROOT / 'configs' / 'studies' / f'{name}.py').read_text()
+  said, _, _ = text.removeprefix('r"""').partition('"""')
+  for words in (f'configs/studies/{name}.py', 'runs', 'minutes|hours'):
+    assert re.search(words, said), words
+  assert re.search('arXiv 2601.22040 v2|docs/', said)

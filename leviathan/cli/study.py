@@ -1,4 +1,4 @@
-r"""Runs a study: trains what is missing, one run after another, and reports.
+r"""Runs a study: trains what is missing, and reports.
 
   leviathan study --study=configs/studies/order.py --workdir=runs/order
 
@@ -9,18 +9,15 @@ can be set: --study.seeds="(0,)". Keys of the runs' configs go into its
 """
 
 from collections.abc import Sequence
-import shlex
-import subprocess
-import sys
 
 from absl import flags
 from etils import epath
 from ml_collections import config_flags
 
 from leviathan import config as config_lib
-from leviathan import errors
 from leviathan import study as studies
 from leviathan.cli import config_flag
+from leviathan.cli import jobs
 from leviathan.report import study as report
 
 _STUDY = config_flags.DEFINE_config_file('study', None, 'FILE.py of a study.')
@@ -28,6 +25,13 @@ _WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Directory of the study, made when missing.', required=True
 )
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print commands, run none.')
+_JOBS = flags.DEFINE_integer(
+  'jobs',
+  1,
+  'Runs at a time, on the CPU: each is held to its share of the cores, and its '
+  'output goes to WORKDIR/logs.',
+  lower_bound=1,
+)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -37,44 +41,37 @@ def main(argv: Sequence[str]) -> None:
   study = config_lib.build(studies.Study, section, 'study')
   path = epath.Path(_WORKDIR.value).expanduser()
   workspace = studies.Workspace(study, path)
-  workspace.claim(write=not _DRY_RUN.value)
-  for jobs in workspace.stages():
-    if _DRY_RUN.value and jobs:
-      print('\n'.join(' && '.join(map(_line, job)) for job in jobs))
-      return
-    for job in jobs:
-      _run(job)
-  text = report.page(
-    {name: workspace.results(name) for name in study.variants},
-    {name: workspace.rates(name) for name in study.variants},
-    study.pairs(),
-  )
-  (path / 'report.md').write_text(text)
-  print(text)
-  print(f'report: {path / "report.md"}')
+  shares = jobs.cores(_JOBS.value)
+  if _DRY_RUN.value:
+    workspace.claim(write=False)
+    for stage in workspace.stages():
+      if stage:
+        print('\n'.join(' && '.join(map(jobs.line, j.commands)) for j in stage))
+        return
+  else:
+    path.mkdir(parents=True, exist_ok=True)
+    with jobs.alone(path) as lock:
+      workspace.claim()
+      for stage in workspace.stages():
+        jobs.run(stage, shares, lock, path / 'logs')
+  _report(workspace)
 
 
-def _run(job: studies.Job) -> None:
-  """Runs commands; a loss that is not finite ends them, but not the study."""
-  for command in job:
-    print(_line(command), flush=True)
-    with subprocess.Popen(
-      [sys.executable, '-m', 'leviathan', *command]
-    ) as child:
-      try:
-        code = child.wait()
-      except KeyboardInterrupt:
-        child.wait()  # It was told too, and saves first.
-        raise
-    if code == errors.NotFiniteError.exit_code:
-      return
-    if code:
-      raise errors.CheckpointError(
-        f'leviathan {command[0]} ended with exit code {code}, see above; mend '
-        "that (keys of a run's config by study.overrides) and start the study "
-        'again'
+def _report(workspace: studies.Workspace) -> None:
+  """Writes and prints the report, a part for each dataset."""
+  study = workspace.study
+  parts = []
+  for dataset, names in study.by_dataset().items():
+    found = {name: workspace.results(name) for name in names}
+    rates = {name: workspace.rates(name) for name in names}
+    pairs = [pair for pair in study.pairs() if pair[0] in found]
+    parts.append(
+      report.page(
+        dataset, found, rates, pairs, workspace.trial_tokens(names[0])
       )
-
-
-def _line(command: list[str]) -> str:
-  return shlex.join(['leviathan', *command])
+    )
+  text = '\n'.join(parts)
+  file = workspace.path / 'report.md'
+  file.write_text(text)
+  print(text)
+  print(f'report: {file}')

@@ -12,16 +12,21 @@ Pairs = Sequence[tuple[str, str]]
 
 
 def page(
+  dataset: str,
   found: Mapping[str, Sequence[runs.Run]],
   rates: Mapping[str, Mapping[float, float]],
   pairs: Pairs,
+  trial_tokens: int,
 ) -> str:
   """The report.
 
   Args:
+    dataset: the directory of what all train on.
     found: the runs of each variant, one a seed, in one order of the seeds.
     rates: {variant: {learning rate: nats per token with the first seed}}.
     pairs: variants whose difference is asked for.
+    trial_tokens: that a learning rate was tried for in a run of its own; 0 if
+      the runs that tried it are among those compared.
 
   Raises:
     CheckpointError: the runs were trained on different data.
@@ -36,21 +41,26 @@ def page(
           f'{first.dataset_fingerprint[:12]}; give the study a new --workdir'
         )
   parts = [
-    '# Study',
+    f'# Study on {dataset}',
     f'{len(next(iter(found.values())))} seeds, {first.tokens:,} tokens each, '
     f'training data {first.dataset_fingerprint[:12]}. Nats per token, held '
     'out; differences are paired by seed, with the 95 % interval of '
     "Student's t over the seeds. Below 0, the first is better. The learning "
     'rate of each variant was chosen by the same held-out losses with the '
-    'first seed, whose run is one of those compared.',
+    'first seed, '
+    + (
+      f'in runs of their own of {trial_tokens:,} tokens.'
+      if trial_tokens
+      else 'whose run is one of those compared.'
+    ),
   ]
-  for dataset in first.evaluation_sets:
+  for name in first.evaluation_sets:
     parts += [
-      f'## {dataset}',
-      _losses(found, rates, dataset),
-      _contrasts(found, pairs, dataset),
+      f'## {name}',
+      _losses(found, rates, name),
+      _contrasts(found, pairs, name),
       'By how frequent the predicted token was in training:',
-      _strata(found, pairs, dataset),
+      _strata(found, pairs, name),
     ]
   parts += [
     '## Learning rates',

@@ -30,6 +30,36 @@ def test_only_text_in_order(tmp_path):
   assert size == sum(len(row['text'].encode()) for row in rows)
 
 
+def test_further_texts_follow_in_parts_that_lose_nothing(tmp_path):
+  root, also = tmp_path / 'root', tmp_path / 'also'
+  root.mkdir()
+  (root / 'long.py').write_text('x = 1\n\n' * stdlib.PART)
+  (also / 'peps').mkdir(parents=True)
+  book = ''.join(f'Chapter {i}\n' + 'word ' * 999 + '\n\n' for i in range(9))
+  for name in ('book.txt', 'peps/pep.rst', 'cover.jpg'):
+    (also / name).write_text(book)
+  output = tmp_path / 'corpus.jsonl'
+  documents, size, _ = stdlib.write(output, root, [str(also)])
+  rows = [json.loads(line) for line in output.read_bytes().splitlines()]
+  assert documents == len(rows)
+  assert size == sum(len(row['text'].encode()) for row in rows)
+  assert rows[0]['path'] == 'long.py'  # The library's files stay whole.
+  parts = [row['text'] for row in rows if row['path'].endswith('book.txt')]
+  assert ''.join(parts) == book
+  assert len(parts) == 3
+  assert all(len(part) >= stdlib.PART for part in parts[:-1])
+  assert all(part.startswith('Chapter ') for part in parts)
+  assert {row['path'] for row in rows[1:]} == {
+    (also / name).as_posix() for name in ('book.txt', 'peps/pep.rst')
+  }
+
+
+def test_a_directory_without_text_is_refused(tmp_path):
+  with pytest.raises(errors.DataError, match='--also=.*/nothing holds no file'):
+    stdlib.write(tmp_path / 'out', tmp_path, [str(tmp_path / 'nothing')])
+  assert not (tmp_path / 'out').exists()
+
+
 def test_what_exists_is_kept(tmp_path):
   (tmp_path / 'out').write_text('mine')
   with pytest.raises(errors.DataError, match='never overwritten'):
