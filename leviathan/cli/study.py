@@ -18,6 +18,7 @@ from leviathan import config as config_lib
 from leviathan import study as studies
 from leviathan.cli import config_flag
 from leviathan.cli import jobs
+from leviathan.report import page
 from leviathan.report import study as report
 
 _STUDY = config_flags.DEFINE_config_file('study', None, 'FILE.py of a study.')
@@ -35,7 +36,7 @@ _JOBS = flags.DEFINE_integer(
 
 
 def main(argv: Sequence[str]) -> None:
-  """Runs what is missing and writes WORKDIR/report.md."""
+  """Runs what is missing and writes WORKDIR/report.md and WORKDIR/report/."""
   del argv
   section = config_flag.read(_STUDY)
   study = config_lib.build(studies.Study, section, 'study')
@@ -58,7 +59,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _report(workspace: studies.Workspace) -> None:
-  """Writes and prints the report, a part for each dataset."""
+  """Writes the report, a part for each dataset, prints it, and the page."""
   study = workspace.study
   parts = []
   for dataset, names in study.by_dataset().items():
@@ -75,3 +76,10 @@ def _report(workspace: studies.Workspace) -> None:
   file.write_text(text)
   print(text)
   print(f'report: {file}')
+  workdirs = [
+    str(workspace.directory(run))
+    for name in study.variants
+    for run in workspace.replicates(name)
+  ]
+  page.write(workdirs, workspace.path / 'report')
+  print(f'page: {workspace.path / "report" / "index.html"}')
