@@ -12,6 +12,7 @@ import numpy as np
 from leviathan.report import compare
 from leviathan.report import document
 from leviathan.report import groups as groups_lib
+from leviathan.report import palette
 from leviathan.report import replicates
 from leviathan.report import tables
 
@@ -116,18 +117,18 @@ def draw(lines: Mapping[str, Sequence[Point]], unit: str) -> figures.Figure:
     lines: see `across`.
     unit: of the sizes.
   """
-  figure = figures.Figure(figsize=(8, 4.5), layout='constrained')
+  figure = figures.Figure(figsize=(5, 3.6), layout='constrained')
   axes = figure.subplots()
-  for i, (label, points) in enumerate(lines.items()):
+  styles = palette.styles(lines)
+  for label, points in lines.items():
     half_P = [p.gain.half_width or 0.0 for p in points]
     axes.errorbar(
       [p.size for p in points],
       [p.gain.mean for p in points],
       yerr=np.array(half_P),
-      fmt='o-',
       capsize=3,
-      color=f'C{i}',
       label=label,
+      **styles[label],
     )
   axes.axhline(0, color='grey', linewidth=1)
   axes.set_xscale('log')
@@ -137,6 +138,7 @@ def draw(lines: Mapping[str, Sequence[Point]], unit: str) -> figures.Figure:
   axes.xaxis.set_minor_locator(ticker.NullLocator())
   axes.set_xlabel(unit)
   axes.set_ylabel('gain in perplexity, %')
+  axes.spines[['top', 'right']].set_visible(False)
   axes.grid(alpha=0.3)
-  axes.legend()
+  axes.legend(fontsize='small')
   return figure

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from collections.abc import Sequence
 import math
+from typing import Any
 
 from matplotlib import figure as figures
 import numpy as np
@@ -12,9 +13,11 @@ from leviathan.eval import frequency
 from leviathan.report import compare
 from leviathan.report import document
 from leviathan.report import groups as groups_lib
+from leviathan.report import palette
 from leviathan.report import tables
 
 Strata = Mapping[str, Sequence[compare.Stratum]]
+Styles = Mapping[str, Mapping[str, Any]]
 
 
 def sections(groups: groups_lib.Groups, dataset: str) -> list[document.Section]:
@@ -23,19 +26,22 @@ def sections(groups: groups_lib.Groups, dataset: str) -> list[document.Section]:
   A section a vocabulary: bins of different tokens are not compared.
   """
   found = []
+  styles = palette.styles(v.label for v in groups.variants)
   every = groups.vocabularies()
   for size, of_size in every.items():
     words = (f'V={size}',) if len(every) > 1 else ()
     found.append(
       document.Section(
         f'By training frequency on {", ".join([dataset, *words])}',
-        _parts(of_size, dataset, tables.name(dataset, *words)),
+        _parts(of_size, dataset, tables.name(dataset, *words), styles),
       )
     )
   return found
 
 
-def _parts(groups: groups_lib.Groups, dataset: str, file: str) -> list:
+def _parts(
+  groups: groups_lib.Groups, dataset: str, file: str, styles: Styles
+) -> list:
   parts = []
   for side, words in frequency.SIDES.items():
     every = [r for variant in groups.variants for r in variant.runs]
@@ -47,7 +53,7 @@ def _parts(groups: groups_lib.Groups, dataset: str, file: str) -> list:
       for variant, baseline in groups.rivals()
     }
     if compared:
-      parts += _differences(compared, words, file)
+      parts += _differences(compared, words, file, styles)
   if missing := _without_samples(groups, dataset):
     parts.append(
       'For intervals over sequences, evaluate again, which writes what each '
@@ -95,7 +101,7 @@ def _mean(variant: groups_lib.Variant, dataset: str, side: str, i: int):
 
 
 def _differences(
-  compared: Strata, words: str, file: str
+  compared: Strata, words: str, file: str, styles: Styles
 ) -> list[document.Table | document.Picture]:
   """A row a bin, a column a variant; and the picture."""
   rows = []
@@ -115,7 +121,7 @@ def _differences(
     tables.name('strata', words, 'gain', file),
     f'Gain in perplexity over the baseline by how frequent the {words} token '
     'was in training; bars are 95 % intervals.',
-    draw(compared, words),
+    draw(compared, words, styles),
   )
   return [document.Table(name, caption, header, rows), picture]
 
@@ -131,14 +137,15 @@ def _cell(stratum: compare.Stratum) -> str:
   return f'{stratum.nats:+.4f}{interval}, {gain:+.1f} %'
 
 
-def draw(compared: Strata, words: str) -> figures.Figure:
+def draw(compared: Strata, words: str, styles: Styles) -> figures.Figure:
   """Gain against rarity: a line a variant, the rarest bin to the left.
 
   Args:
     compared: {label: its strata}, all of the same bins.
     words: what the tokens are to a prediction.
+    styles: see `palette.styles`.
   """
-  figure = figures.Figure(figsize=(8, 4.5), layout='constrained')
+  figure = figures.Figure(figsize=(5, 3.6), layout='constrained')
   axes = figure.subplots()
   names = [s.frequency for s in next(iter(compared.values())) if s.tokens]
   for i, (label, strata) in enumerate(compared.items()):
@@ -150,17 +157,17 @@ def draw(compared: Strata, words: str) -> figures.Figure:
       np.arange(len(gain_B)) + 0.08 * (i - (len(compared) - 1) / 2),
       gain_B,
       yerr=(gain_B - low_B, high_B - gain_B),
-      fmt='o-',
       capsize=3,
-      color=f'C{i}',
       label=label,
+      **styles[label],
     )
   axes.axhline(0, color='grey', linewidth=1)
-  axes.set_xticks(range(len(names)), names, rotation=20, ha='right')
+  axes.set_xticks(range(len(names)), names, rotation=30, ha='right')
   axes.set_xlabel(f'share of the {words} token in training')
   axes.set_ylabel('gain in perplexity, %')
+  axes.spines[['top', 'right']].set_visible(False)
   axes.grid(alpha=0.3)
-  axes.legend()
+  axes.legend(fontsize='small')
   return figure
 
 

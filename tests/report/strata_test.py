@@ -5,6 +5,7 @@ import math
 import pytest
 
 from leviathan.report import compare
+from leviathan.report import palette
 from leviathan.report import strata
 
 
@@ -22,12 +23,15 @@ def test_gains_and_their_ends_are_drawn_from_rare_to_frequent():
       'albert': [nothing, stratum('rare', 5, (0, 1, -1)), unsure],
     },
     'input',
+    palette.styles(['tied', 'lev', 'albert']),
   )
   (axes,) = figure.axes
   names = [text.get_text() for text in axes.get_xticklabels()]
   assert names == ['rare', 'frequent']
   lev, albert = axes.containers
   assert (lev.get_label(), albert.get_label()) == ('lev', 'albert')
+  # As in the report's other pictures, also of what this one leaves out.
+  assert lev.lines[0].get_color() == palette.COLOURS[1]
   assert lev.lines[0].get_ydata() == pytest.approx([20, -10])
   low, high = lev.lines[2][0].get_segments()[0][:, 1]
   assert (low, high) == pytest.approx((5, 30))
