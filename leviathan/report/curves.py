@@ -122,13 +122,17 @@ def _label(label: str, seeds: Sequence[Curve], mean: np.ndarray) -> str:
 
 
 def _together(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
-  """x_X where all curves are known, at points of the first, and their y_SX.
+  """x_X where all curves are known, and their y_SX.
 
-  Between its own points a curve is a line: seeds take the same steps, though
-  not in the same time. Where one has no point at all, there is no x.
+  Seeds take the same steps, though not in the same time: of as many points
+  each, x is the mean over the seeds. Else it is that of the first, between
+  whose points a curve is a line. Where one has no point, there is no x.
   """
   if not curves or not all(len(x) for x, _ in curves):
     return np.zeros(0), np.zeros((1, 0))
+  if len({len(x) for x, _ in curves}) == 1:
+    x_SX, y_SX = np.array(curves, float).swapaxes(0, 1)
+    return x_SX.mean(axis=0), y_SX
   low = max(x[0] for x, _ in curves)
   high = min(x[-1] for x, _ in curves)
   if low > high:

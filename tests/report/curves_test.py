@@ -46,6 +46,14 @@ def test_seeds_of_other_times_are_compared_at_one_time_and_not_beyond():
   assert line.get_ydata() == pytest.approx([8.75, 8.25, 7.25, 6.75])
 
 
+def test_seeds_of_the_same_steps_are_averaged_step_by_step():
+  """Also where their times do not overlap, as of one evaluation each."""
+  seeds = [([10.0], [3.0]), ([14.0], [2.0])]
+  figure = curves.draw('seconds', {'lev': seeds}, {}, None)
+  assert drawn(figure)['lev'].get_xdata().tolist() == [12.0]
+  assert legend(figure) == ['lev: 2.500, 2 seeds']
+
+
 def test_the_legend_runs_as_the_lines_end():
   losses = {'tied': 3.0, 'lev': 2.0, 'untied': 3.5, 'lost': None}
   validation = {
