@@ -119,7 +119,7 @@ def _exit_code(call: Callable[[], None]) -> int:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
   except KeyboardInterrupt:
-    print('interrupted; start the same command again', file=sys.stderr)
+    print('interrupted; the same command goes on', file=sys.stderr)
     return 130
   except SystemExit as stop:
     # absl leaves so after main has returned, then with None.
