@@ -353,7 +353,7 @@ def test_the_best_step_is_that_of_the_lowest_loss(tmp_path, monkeypatch):
     restore._best(run, checkpoints)
   # Of equal ones the later; what is not there or not finite does not count, nor
   # does another set.
-  losses_at(run.metrics_file, {2: 3.0, 3: 1.0, 4: 2.0, 6: 2.0, 8: math.nan})
+  losses_at(run.metrics_file, {2: math.nan, 3: 1.0, 4: 2.0, 6: 2.0, 8: 3.0})
   losses_at(run.metrics_file, {2: 0.5}, 'validation/b')
   losses_at(run.metrics_file, {2: 0.5}, 'task/lambada')
   assert restore._best(run, checkpoints) == 6
