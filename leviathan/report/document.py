@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import csv
 import html
 import io
+import itertools
 import re
 from typing import NamedTuple
 
@@ -75,7 +76,8 @@ def write(
 ) -> epath.Path:
   """Writes all files of a report, or none of them.
 
-  The same sections give the same bytes. What else lies in the directory stays.
+  The same sections give the same bytes. Of tables, or pictures, of one name the
+  second has `NAME_2`. What else lies in the directory stays.
 
   Args:
     title: of the page.
@@ -86,21 +88,38 @@ def write(
     The path of `report.md`; `index.html` is beside it.
 
   Raises:
-    ValueError: two tables or two pictures have one name, a name is no file's,
-      or a row has more or fewer cells than the header.
+    ValueError: a name is no file's, or a row has more or fewer cells than the
+      header.
     ConfigError: the directory cannot be written.
   """
   files: dict[str, bytes] = {}
+  sections = _distinct(sections)
   for part in (part for section in sections for part in section.parts):
     if not isinstance(part, str):
-      made = _files(part)
-      if files.keys() & made.keys() or not re.fullmatch(r'[\w-]+', part.name):
-        raise ValueError(f'{part.name!r} is taken or not the name of a file')
-      files |= made
+      if not re.fullmatch(r'[\w-]+', part.name):
+        raise ValueError(f'{part.name!r} is not the name of a file')
+      files |= _files(part)
   files[MARKDOWN] = _markdown(title, sections).encode()
   files[HTML] = _html(title, sections, files).encode()
   _put(files, directory)
   return directory / MARKDOWN
+
+
+def _distinct(sections: Sequence[Section]) -> list[Section]:
+  """The sections, with no two tables nor two pictures of one name."""
+  taken = set()
+
+  def name(part):
+    if isinstance(part, str):
+      return part
+    names = (
+      f'{part.name}_{i}' if i > 1 else part.name for i in itertools.count(1)
+    )
+    key = next(key for n in names if (key := (type(part), n)) not in taken)
+    taken.add(key)
+    return part._replace(name=key[1])
+
+  return [s._replace(parts=[name(part) for part in s.parts]) for s in sections]
 
 
 def _put(files: Mapping[str, bytes], directory: epath.Path) -> None:

@@ -68,7 +68,7 @@ def _curves(groups: groups_lib.Groups, dataset: str) -> document.Section | None:
       compare.curves(groups.variants, split, axis)
       for split in (f'validation/{dataset}', 'train')
     )
-    if any(validation.values()):
+    if any(x for seeds in validation.values() for x, _ in seeds):
       figure = curves.draw(
         axis, validation, training, entropy['unigram_entropy_nats']
       )

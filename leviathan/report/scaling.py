@@ -117,7 +117,7 @@ def draw(lines: Mapping[str, Sequence[Point]], unit: str) -> figures.Figure:
     lines: see `across`.
     unit: of the sizes.
   """
-  figure = figures.Figure(figsize=(5, 3.6), layout='constrained')
+  figure = figures.Figure(layout='constrained')
   axes = figure.subplots()
   styles = palette.styles(lines)
   for label, points in lines.items():
@@ -127,7 +127,7 @@ def draw(lines: Mapping[str, Sequence[Point]], unit: str) -> figures.Figure:
       [p.gain.mean for p in points],
       yerr=np.array(half_P),
       capsize=3,
-      label=label,
+      label=palette.plain(label),
       **styles[label],
     )
   axes.axhline(0, color='grey', linewidth=1)
@@ -140,5 +140,5 @@ def draw(lines: Mapping[str, Sequence[Point]], unit: str) -> figures.Figure:
   axes.set_ylabel('gain in perplexity, %')
   axes.spines[['top', 'right']].set_visible(False)
   axes.grid(alpha=0.3)
-  axes.legend(fontsize='small')
+  palette.add_legend(figure, axes.containers)
   return figure

@@ -145,20 +145,21 @@ def draw(compared: Strata, words: str, styles: Styles) -> figures.Figure:
     words: what the tokens are to a prediction.
     styles: see `palette.styles`.
   """
-  figure = figures.Figure(figsize=(5, 3.6), layout='constrained')
+  figure = figures.Figure(layout='constrained')
   axes = figure.subplots()
   names = [s.frequency for s in next(iter(compared.values())) if s.tokens]
+  apart = min(0.08, 0.8 / len(compared))  # All within their bin.
   for i, (label, strata) in enumerate(compared.items()):
     gain_B, high_B, low_B = np.array(
       [[compare.gain(nats) for nats in s[2:]] for s in strata if s.tokens]
     ).T
     axes.errorbar(
       # Beside one another, or bars of one bin would hide each other.
-      np.arange(len(gain_B)) + 0.08 * (i - (len(compared) - 1) / 2),
+      np.arange(len(gain_B)) + apart * (i - (len(compared) - 1) / 2),
       gain_B,
       yerr=(gain_B - low_B, high_B - gain_B),
       capsize=3,
-      label=label,
+      label=palette.plain(label),
       **styles[label],
     )
   axes.axhline(0, color='grey', linewidth=1)
@@ -167,7 +168,7 @@ def draw(compared: Strata, words: str, styles: Styles) -> figures.Figure:
   axes.set_ylabel('gain in perplexity, %')
   axes.spines[['top', 'right']].set_visible(False)
   axes.grid(alpha=0.3)
-  axes.legend(fontsize='small')
+  palette.add_legend(figure, axes.containers)
   return figure
 
 

@@ -299,8 +299,25 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path):
   assert {p.name: p.read_bytes() for p in directory.iterdir()} == before
 
 
-@pytest.mark.parametrize('name', ['losses', 'a/b', '../a', ''])
-def test_names_are_of_files_and_used_once(tmp_path, name):
+def test_parts_of_one_name_have_files_of_their_own(tmp_path):
+  more = [
+    document.Section(words, [part._replace(caption=words)])
+    for words in ('Second', 'Third')
+    for part in small()[0].parts[1:]
+  ]
+  document.write('Report', [*small(), *more], epath.Path(tmp_path))
+  names = {'losses': 'csv', 'curves': 'svg'}
+  for name, suffix in names.items():
+    for turn in ('', '_2', '_3'):
+      assert (tmp_path / f'{name}{turn}.{suffix}').exists()
+  page = Page((tmp_path / 'index.html').read_text('utf-8'))
+  ids = [a['id'] for _, a in page.tags if 'id' in a]
+  assert len({*ids}) == len(ids)
+  assert 'Third ([CSV](losses_3.csv))' in (tmp_path / 'report.md').read_text()
+
+
+@pytest.mark.parametrize('name', ['a/b', '../a', ''])
+def test_names_are_of_files(tmp_path, name):
   extra = document.Table(name, 'More', ['a'], [['1']])
   sections = [*small(), document.Section('More', [extra])]
   with pytest.raises(ValueError, match='name'):

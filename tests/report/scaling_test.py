@@ -6,6 +6,7 @@ import pytest
 
 from leviathan.report import document
 from leviathan.report import groups
+from leviathan.report import replicates
 from leviathan.report import scaling
 
 
@@ -66,3 +67,14 @@ def test_one_size_has_no_section(make_run):
   assert (
     scaling.sections(groups.read(at_scale(make_run, 128, [1.0])), 'a') == []
   )
+
+
+def test_the_picture_s_legend_names_all_and_lies_below():
+  point = scaling.Point(7, replicates.Estimate(1.0, None))
+  labels = ['_lev', r'$\frac$']
+  figure = scaling.draw({label: [point] for label in labels}, 'tokens')
+  figure.draw_without_rendering()
+  (axes,), (legend,) = figure.axes, figure.legends
+  texts = [text.get_text().strip() for text in legend.get_texts()]
+  assert texts == ['_lev', r'\$\frac\$']
+  assert not legend.get_window_extent().overlaps(axes.get_window_extent())

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from leviathan.report import compare
@@ -38,3 +39,27 @@ def test_gains_and_their_ends_are_drawn_from_rare_to_frequent():
   # Beside one another, around the name of the bin.
   x = [line.lines[0].get_xdata()[0] for line in (lev, albert)]
   assert x[0] < 0 < x[1] < 0.2
+
+
+def drawn(labels):
+  stratum = compare.Stratum('rare', 5, -0.1, -0.2, 0.1)
+  found = {label: [stratum, stratum] for label in labels}
+  return strata.draw(found, 'input', palette.styles(labels))
+
+
+def test_many_variants_stay_in_their_bin_and_beside_their_legend():
+  figure = drawn([f'variant {i}' for i in range(25)])
+  (axes,) = figure.axes
+  x_VB = np.array([line.lines[0].get_xdata() for line in axes.containers])
+  assert (np.abs(x_VB - [0, 1]) < 0.5).all()
+  figure.draw_without_rendering()
+  (legend,) = figure.legends
+  assert not legend.get_window_extent().overlaps(axes.get_window_extent())
+  assert axes.get_window_extent().height > 200
+
+
+def test_a_legend_names_all_as_they_are_called():
+  figure = drawn(['_lev', r'$\frac$'])
+  figure.draw_without_rendering()
+  texts = [text.get_text().strip() for text in figure.legends[0].get_texts()]
+  assert texts == ['_lev', r'\$\frac\$']
