@@ -40,7 +40,7 @@ def sections(groups: groups_lib.Groups, dataset: str) -> list[document.Section]:
         '95 % interval over seeds.'
       )
       parts = [
-        document.Table(name, caption, *_table(lines, unit)),
+        document.Table(name, caption, *_table(lines, unit), _values(lines)),
         document.Picture(f'{name}_curve', caption, draw(lines, unit)),
       ]
       found.append(document.Section(f'Gain by {title} on {dataset}', parts))
@@ -108,6 +108,15 @@ def _table(
     for size in sizes
   ]
   return [unit, *lines], rows
+
+
+def _values(lines: Mapping[str, Sequence[Point]]) -> list[list]:
+  """The same as numbers: a row a point."""
+  return [['size', 'arm', 'gain_percent', 'low', 'high']] + [
+    [point.size, label, *tables.ends(point.gain)]
+    for label, points in lines.items()
+    for point in points
+  ]
 
 
 def draw(lines: Mapping[str, Sequence[Point]], unit: str) -> figures.Figure:

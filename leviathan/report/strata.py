@@ -71,28 +71,32 @@ def _losses(
   header = ['training frequency', 'types', 'tokens scored']
   header += [variant.label for variant in groups.variants]
   found = []
-  for unit, show in (
-    ('nats', lambda nats: f'{nats:.4f}'),
+  for unit, key, show in (
+    ('nats', 'nats_per_token', lambda nats: f'{nats:.4f}'),
     (
+      'perplexity',
       'perplexity',
       lambda nats: f'{metrics.from_mean(nats)["perplexity"]:,.2f}',
     ),
   ):
-    rows = []
+    rows, values = [], [header]
     for i, row in enumerate(counted):
+      nats_V = [_mean(v, dataset, side, i) for v in groups.variants]
       counts = [f'{row["types"]:,}', f'{row["tokens"]:,}']
       cells = [
         'n = 0' if math.isnan(nats) and not row['tokens'] else show(nats)
-        for nats in (_mean(v, dataset, side, i) for v in groups.variants)
+        for nats in nats_V
       ]
       rows.append([row['frequency'], *counts, *cells])
+      plain = [metrics.from_mean(nats)[key] for nats in nats_V]
+      values.append([row['frequency'], row['types'], row['tokens'], *plain])
     title = 'Nats per token' if unit == 'nats' else 'Perplexity'
     caption = (
       f'{title} by how frequent the {words} token was in training, of the '
       'mean over seeds.'
     )
     name = tables.name('strata', words, unit, file)
-    found.append(document.Table(name, caption, header, rows))
+    found.append(document.Table(name, caption, header, rows, values))
   return found
 
 
@@ -123,7 +127,27 @@ def _differences(
     'was in training; bars are 95 % intervals.',
     draw(compared, words, styles),
   )
-  return [document.Table(name, caption, header, rows), picture]
+  table = document.Table(name, caption, header, rows, _values(compared))
+  return [table, picture]
+
+
+def _values(compared: Strata) -> list[list]:
+  """The differences as numbers: a row a bin and variant."""
+  header = [
+    'training_frequency', 'tokens_scored', 'arm', 'nats_per_token', 'nats_low',
+    'nats_high', 'gain_percent', 'gain_low', 'gain_high',
+  ]  # fmt: skip
+  return [header] + [
+    [
+      *stratum[:2],
+      label,
+      *stratum[2:],
+      # A low end in nats is a high one in percent.
+      *map(compare.gain, (stratum.nats, stratum.high, stratum.low)),
+    ]
+    for label, strata in compared.items()
+    for stratum in strata
+  ]
 
 
 def _cell(stratum: compare.Stratum) -> str:

@@ -39,6 +39,10 @@ def test_gain_by_scale_has_a_line_an_arm_and_a_row_a_size(make_run):
     [f'{200 + 2 + 128:,}', '+2.00 +- 12.71'],
     [f'{200 + 2 + 256:,}', '+4.50 +- 6.35'],
   ]
+  header, first, _ = table.values
+  assert header == ['size', 'arm', 'gain_percent', 'low', 'high']
+  assert first[:2] == [330, 'lev']
+  assert first[2:] == pytest.approx([2, 2 - 12.706, 2 + 12.706], abs=1e-3)
   assert isinstance(picture, document.Picture)
   (line,) = picture.figure.axes[0].containers
   # Drawn as the table says.

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from leviathan.report import compare
+from leviathan.report import document
+from leviathan.report import groups
 from leviathan.report import palette
 from leviathan.report import strata
 
@@ -63,3 +65,27 @@ def test_a_legend_names_all_as_they_are_called():
   figure.draw_without_rendering()
   texts = [text.get_text().strip() for text in figure.legends[0].get_texts()]
   assert texts == ['_lev', r'\$\frac\$']
+
+
+def test_the_file_of_differences_has_a_row_a_number(make_run):
+  rare = {1: (3.0, 7)}
+  found = groups.read(
+    [
+      str(make_run('a', strata=rare)),
+      str(make_run('b', seed=1, strata=rare)),
+      str(make_run('c', 'lev', strata={1: (2.5, 7)})),
+      str(make_run('d', 'lev', seed=1, strata={1: (2.5, 7)})),
+    ]
+  )
+  (section,) = strata.sections(found, 'a')
+  tables = {p.name: p for p in section.parts if isinstance(p, document.Table)}
+  header, *rows = tables['strata_predicted_difference_a'].values
+  (row,) = (dict(zip(header, r, strict=True)) for r in rows if r[1])
+  assert row['arm'] == 'lev' and row['tokens_scored'] == 7
+  assert row['nats_per_token'] == pytest.approx(-0.5)
+  assert row['nats_low'] <= -0.5 <= row['nats_high']
+  assert row['gain_percent'] == pytest.approx(100 * (1 - math.exp(-0.5)))
+  assert row['gain_low'] <= row['gain_percent'] <= row['gain_high']
+  header, *rows = tables['strata_predicted_nats_a'].values
+  assert header[-2:] == ['tied', 'lev']
+  assert [r[1:] for r in rows if r[2]] == [[7, 7, 3.0, 2.5]]
