@@ -79,7 +79,8 @@ def _losses(
       lambda nats: f'{metrics.from_mean(nats)["perplexity"]:,.2f}',
     ),
   ):
-    rows, values = [], [header]
+    rows = []
+    values: list[list] = [header]
     for i, row in enumerate(counted):
       nats_V = [_mean(v, dataset, side, i) for v in groups.variants]
       counts = [f'{row["types"]:,}', f'{row["tokens"]:,}']
