@@ -44,8 +44,13 @@ TOKENIZER := $(RUNS)/tokenizer/tokenizer.model
 DATASET := $(RUNS)/data/train/manifest.json
 ARMS := tied lev
 
+# absl takes a list with commas.
+EMPTY :=
+COMMA := ,
+ALSO_FLAG = $(if $(ALSO),--also=$(subst $(EMPTY) ,$(COMMA),$(strip $(ALSO))))
+
 $(CORPUS): | $(INSTALLED)
-	$(VENV)/bin/python -m leviathan.data.stdlib --output=$@ $(ALSO:%=--also=%)
+	$(VENV)/bin/python -m leviathan.data.stdlib --output=$@ $(ALSO_FLAG)
 
 $(TOKENIZER): $(CORPUS)
 	$(LEVIATHAN) tokenizer --input=$< --vocab_size=16384 --output=$(@D)

@@ -167,6 +167,10 @@ class Workspace:
 
   study: Study
   path: epath.Path
+  # What `result` has read: what is finished stays as it is.
+  _read: dict[Planned, runs.Run] = dataclasses.field(
+    default_factory=dict, init=False, repr=False, compare=False
+  )
 
   def claim(self, write: bool = True) -> None:
     """Makes the directory this study's, or only checks that it may be.
@@ -267,33 +271,46 @@ class Workspace:
     rate = min(measured, key=measured.__getitem__)
     return [Planned(variant, rate, seed) for seed in self.study.seeds]
 
+  def lost(self, variant: str) -> list[Planned]:
+    """Those of `replicates` whose loss was not finite."""
+    return [run for run in self.replicates(variant) if self.diverged(run)]
+
   def results(self, variant: str) -> list[runs.Run]:
-    """What the runs of `replicates` came to.
+    """What the runs of `replicates` came to, without those of `lost`.
 
     Raises:
-      CheckpointError: one is not finished.
+      CheckpointError: one is not finished, or all are lost.
     """
+    lost = self.lost(variant)
     results = []
     for planned in self.replicates(variant):
+      if planned in lost:
+        continue
       result = self.result(planned)
-      if result is None or self.diverged(planned):
+      if result is None:
         raise errors.CheckpointError(
-          f'{self.directory(planned)} is not finished, or its loss was not '
-          'finite; start the study again, or lower study.learning_rates'
+          f'{self.directory(planned)} is not finished; start the study again'
         )
       results.append(result)
+    if not results:
+      raise errors.CheckpointError(
+        f'{self.path}: the losses of {variant} were not finite with any seed; '
+        'lower study.learning_rates'
+      )
     return results
 
   def result(self, planned: Planned) -> runs.Run | None:
     """What a run came to, or None if it is not finished and evaluated."""
-    run = rundir.open_(str(self.directory(planned)))
-    if not run.config_file.exists():
-      return None
-    last = run.eval_dir(run.config()['train']['steps'])
-    tasks = self._tasks(planned)
-    if not all((last / f'{task}.json').exists() for task in tasks):
-      return None
-    return runs.read(str(run.path))
+    if planned not in self._read:
+      run = rundir.open_(str(self.directory(planned)))
+      if not run.config_file.exists():
+        return None
+      last = run.eval_dir(run.config()['train']['steps'])
+      tasks = self._tasks(planned)
+      if not all((last / f'{task}.json').exists() for task in tasks):
+        return None
+      self._read[planned] = runs.read(str(run.path))
+    return self._read[planned]
 
   def diverged(self, planned: Planned) -> bool:
     """Whether a run ended with a loss that was not finite, here or held out."""
@@ -360,6 +377,15 @@ class Workspace:
 
 
 def loss(run: runs.Run) -> float:
-  """Nats per token over the run's own evaluation sets, the mean of them."""
+  """Nats per token over the run's own evaluation sets, the mean of them.
+
+  Raises:
+    CheckpointError: it has none.
+  """
   rows = [run.results['perplexity'][name] for name in run.evaluation_sets]
+  if not rows:
+    raise errors.CheckpointError(
+      f'{run.path} has no validation losses; set evaluate.datasets and '
+      'evaluate.interval in study.overrides and give another --workdir'
+    )
   return sum(row['nats_per_token'] for row in rows) / len(rows)

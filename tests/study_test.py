@@ -155,6 +155,93 @@ def test_a_study_goes_on_where_it_was_stopped(leviathan, done, tiny, tmp_path):
   assert lost.name in line
 
 
+def test_the_page_says_how_rates_were_chosen(done):
+  _, path, _ = done
+  said = (
+    'The learning rate of each variant was chosen by the same held-out losses '
+    'with the first seed, whose run is one of those compared.'
+  )
+  for file in ('report.md', 'report/report.md'):
+    assert said in (path / file).read_text()
+
+
+@pytest.mark.parametrize('evaluated', [False, True])
+def test_a_seed_that_diverged_is_named_and_the_others_reported(
+  leviathan, done, tiny, tmp_path, evaluated
+):
+  flags, path, _ = done
+  work = tmp_path / 'work'
+  shutil.copytree(path, work)
+  there = workspace(tiny, work)
+  kept, lost = there.replicates('tied')
+  run = rundir.open_(str(there.directory(lost)))
+  if evaluated:
+    file = run.eval_dir(3) / 'perplexity.json'
+    values = rundir.read_json(file)
+    for figures in values['datasets'].values():
+      figures |= {'nats_per_token': None, 'perplexity': None}
+    rundir.write_json(file, values)
+  else:
+    shutil.rmtree(run.path / 'eval')
+    rundir.write_json(run.not_finite_file, {'error': 'x'})
+  code, stdout, stderr = leviathan('study', flags[0], f'--workdir={work}')
+  assert code == 0, stderr
+  assert 'leviathan train' not in stdout
+  for file in ('report.md', 'report/report.md'):
+    text = (work / file).read_text()
+    assert 'not finite: tied with seed 1.' in text and 'nan' not in text
+  (run_,) = there.results('tied')
+  text = (work / 'report.md').read_text()
+  nats = studies.loss(run_)
+  assert f'| {nats:.4f} | {nats:.4f} | -' in text
+  # Of the seed that both have.
+  other = studies.loss(there.results('bytes')[0])
+  assert run_.seed == kept.seed == 0
+  difference = re.escape(f'{other - nats:+.4f}')
+  assert re.search(rf'\| bytes - tied \| +{difference} \|', text)
+
+
+def test_a_variant_all_of_whose_seeds_diverged_is_an_error(
+  tiny, tmp_path, monkeypatch
+):
+  there = workspace(tiny, tmp_path)
+  monkeypatch.setattr(studies.Workspace, 'rates', lambda self, _: {1e-3: 5.0})
+  for run in there.replicates('tied'):
+    rundir.write_json(
+      rundir.open_(str(there.directory(run))).not_finite_file, {'error': 'x'}
+    )
+  with pytest.raises(errors.CheckpointError, match='lower study.learning_rat'):
+    there.results('tied')
+  with pytest.raises(errors.CheckpointError, match='is not finished'):
+    there.results('bytes')
+
+
+def test_runs_without_validation_cannot_be_compared(done, tiny, tmp_path):
+  _, path, _ = done
+  work = tmp_path / 'work'
+  shutil.copytree(path, work)
+  there = workspace(tiny, work)
+  run = rundir.open_(str(there.directory(there.tried('tied')[0])))
+  rows = run.metrics_file.read_text().splitlines(keepends=True)
+  run.metrics_file.write_text(''.join(x for x in rows if '"train"' in x))
+  with pytest.raises(errors.CheckpointError, match='evaluate.datasets') as e:
+    there.rates('tied')
+  assert str(run.path) in str(e.value)
+
+
+def test_a_finished_run_is_read_once(done, tiny, monkeypatch):
+  _, path, _ = done
+  there = workspace(tiny, path)
+  read = []
+  monkeypatch.setattr(
+    studies.runs, 'read', lambda w, f=studies.runs.read: read.append(w) or f(w)
+  )
+  for stage in there.stages():
+    assert not stage
+  there.results('tied')
+  assert len(read) == len({*read}) == 6
+
+
 def test_stages_follow_one_another(tiny, tmp_path):
   stages = workspace(tiny, tmp_path).stages()
   assert [job.commands[0][0] for job in next(stages)] == ['order']

@@ -22,11 +22,19 @@ from leviathan import study as studies
 def alone(path: epath.Path) -> Iterator[int]:
   """Holds a directory's lock, a file that the processes of `run` hold too.
 
-  They may outlive the one that started them, if that is killed.
+  They may outlive the one that started them, if that is killed. The directory
+  is made when missing.
 
   Raises:
     CheckpointError: another process holds it.
+    ConfigError: the directory is none of this machine.
   """
+  if '://' in str(path):
+    raise errors.ConfigError(
+      f'--workdir={path} is in a bucket, where no lock can be held; give one '
+      'on a disk or a mount, or --dry_run to run the commands yourself'
+    )
+  path.mkdir(parents=True, exist_ok=True)
   with (path / 'lock').open('w') as file:
     try:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -75,6 +83,7 @@ def run(
 
   Raises:
     CheckpointError: a command failed.
+    PreemptedError: one was told to stop, and was saved.
   """
   free: queue.SimpleQueue[set[int]] = queue.SimpleQueue()
   for share in shares:
@@ -95,6 +104,11 @@ def run(
       code = _wait(command, lock, log)
       if code == errors.NotFiniteError.exit_code:
         return
+      if code == errors.PreemptedError.exit_code:
+        stopped.set()
+        raise errors.PreemptedError(
+          f'{job.name} was told to stop, and was saved; start the study again'
+        )
       if code:
         stopped.set()
         raise errors.CheckpointError(

@@ -50,7 +50,6 @@ def main(argv: Sequence[str]) -> None:
         print('\n'.join(' && '.join(map(jobs.line, j.commands)) for j in stage))
         return
   else:
-    path.mkdir(parents=True, exist_ok=True)
     with jobs.alone(path) as lock:
       workspace.claim()
       for stage in workspace.stages():
@@ -61,25 +60,22 @@ def main(argv: Sequence[str]) -> None:
 def _report(workspace: studies.Workspace) -> None:
   """Writes the report, a part for each dataset, prints it, and the page."""
   study = workspace.study
-  parts = []
+  parts, notes = [], []
   for dataset, names in study.by_dataset().items():
     found = {name: workspace.results(name) for name in names}
     rates = {name: workspace.rates(name) for name in names}
     pairs = [pair for pair in study.pairs() if pair[0] in found]
-    parts.append(
-      report.page(
-        dataset, found, rates, pairs, workspace.trial_tokens(names[0])
-      )
-    )
+    lost = {name: [run.seed for run in workspace.lost(name)] for name in names}
+    notes.append(report.note(workspace.trial_tokens(names[0]), lost))
+    parts.append(report.page(dataset, found, rates, pairs, notes[-1]))
   text = '\n'.join(parts)
   file = workspace.path / 'report.md'
   file.write_text(text)
   print(text)
   print(f'report: {file}')
   workdirs = [
-    str(workspace.directory(run))
-    for name in study.variants
-    for run in workspace.replicates(name)
+    str(run.path) for name in study.variants for run in workspace.results(name)
   ]
-  page.write(workdirs, workspace.path / 'report')
+  note = ' '.join(dict.fromkeys(notes))
+  page.write(workdirs, workspace.path / 'report', note=note)
   print(f'page: {workspace.path / "report" / "index.html"}')

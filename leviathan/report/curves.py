@@ -82,7 +82,7 @@ def draw(
   axes.xaxis.set_major_formatter(ticker.EngFormatter())
   axes.spines[['top', 'right']].set_visible(False)
   axes.grid(alpha=0.3)
-  _add_legend(figure, handles)
+  palette.add_legend(figure, handles)
   return figure
 
 
@@ -99,26 +99,12 @@ def _entropy_line(axes, entropy: float) -> lines.Line2D:
   return lines.Line2D([], [], **style, label=label)
 
 
-def _add_legend(figure: figures.Figure, handles: Sequence) -> None:
-  """Below the axes, where it hides no line, whose height stays the same."""
-  widest = max(len(handle.get_label()) for handle in handles)
-  columns = 2 if widest < 36 else 1
-  rows = -(-len(handles) // columns)
-  figure.set_size_inches(5, 3.5 + 0.17 * rows)
-  figure.legend(
-    handles=handles,
-    loc='outside lower center',
-    ncols=columns,
-    fontsize='small',
-    frameon=False,
-  )
-
-
 def _label(label: str, seeds: Sequence[Curve], mean: np.ndarray) -> str:
   """'lev: 2.345, 3 seeds'."""
   last = f'{mean[-1]:.3f}' if len(mean) else 'no loss that is finite'
-  plain = label.replace('$', r'\$')  # Else a formula.
-  return f'{plain}: {last}' + (f', {len(seeds)} seeds' if seeds[1:] else '')
+  return f'{palette.plain(label)}: {last}' + (
+    f', {len(seeds)} seeds' if seeds[1:] else ''
+  )
 
 
 def _together(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import csv
 import html
 import io
+import itertools
 import re
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from leviathan.report import style
 
 MARKDOWN = 'report.md'
 HTML = 'index.html'
+LIST = 'files.txt'  # The names of all files of a report, a line each.
 # Pixels an inch: letters of 10 points are as large as the page's.
 SCREEN = 120
 PAPER = 200
@@ -37,12 +39,15 @@ class Table(NamedTuple):
     caption: what it shows, with units.
     header: of each column.
     rows: cells, as many in each as the header has.
+    values: what its file holds where cells are prose: a header, then rows of
+      plain numbers and words, nan where there is none. By default the cells.
   """
 
   name: str
   caption: str
   header: Sequence[str]
   rows: Sequence[Sequence[str]]
+  values: Sequence[Sequence[str | float]] = ()
 
 
 class Picture(NamedTuple):
@@ -75,7 +80,9 @@ def write(
 ) -> epath.Path:
   """Writes all files of a report, or none of them.
 
-  The same sections give the same bytes. What else lies in the directory stays.
+  The same sections give the same bytes. Of tables, or pictures, of one name the
+  second has `NAME_2`. Files of the last report that are no longer made are
+  removed; what else lies in the directory stays.
 
   Args:
     title: of the page.
@@ -86,21 +93,39 @@ def write(
     The path of `report.md`; `index.html` is beside it.
 
   Raises:
-    ValueError: two tables or two pictures have one name, a name is no file's,
-      or a row has more or fewer cells than the header.
+    ValueError: a name is no file's, or a row has more or fewer cells than the
+      header.
     ConfigError: the directory cannot be written.
   """
   files: dict[str, bytes] = {}
+  sections = _distinct(sections)
   for part in (part for section in sections for part in section.parts):
     if not isinstance(part, str):
-      made = _files(part)
-      if files.keys() & made.keys() or not re.fullmatch(r'[\w-]+', part.name):
-        raise ValueError(f'{part.name!r} is taken or not the name of a file')
-      files |= made
+      if not re.fullmatch(r'[\w-]+', part.name):
+        raise ValueError(f'{part.name!r} is not the name of a file')
+      files |= _files(part)
   files[MARKDOWN] = _markdown(title, sections).encode()
   files[HTML] = _html(title, sections, files).encode()
+  files[LIST] = ''.join(f'{name}\n' for name in sorted({*files, LIST})).encode()
   _put(files, directory)
   return directory / MARKDOWN
+
+
+def _distinct(sections: Sequence[Section]) -> list[Section]:
+  """The sections, with no two tables nor two pictures of one name."""
+  taken = set()
+
+  def name(part):
+    if isinstance(part, str):
+      return part
+    names = (
+      f'{part.name}_{i}' if i > 1 else part.name for i in itertools.count(1)
+    )
+    key = next(key for n in names if (key := (type(part), n)) not in taken)
+    taken.add(key)
+    return part._replace(name=key[1])
+
+  return [s._replace(parts=[name(part) for part in s.parts]) for s in sections]
 
 
 def _put(files: Mapping[str, bytes], directory: epath.Path) -> None:
@@ -108,10 +133,13 @@ def _put(files: Mapping[str, bytes], directory: epath.Path) -> None:
   aside = {name: directory / f'{name}.tmp' for name in files}
   try:
     directory.mkdir(parents=True, exist_ok=True)
+    last = _made(directory)
     for name, data in files.items():
       aside[name].write_bytes(data)
     for name, path in aside.items():
       path.replace(directory / name)
+    for name in last - files.keys():
+      (directory / name).unlink(missing_ok=True)
   except OSError as e:
     raise errors.ConfigError(
       f'{directory} cannot be written ({e}); free space or give another '
@@ -122,11 +150,23 @@ def _put(files: Mapping[str, bytes], directory: epath.Path) -> None:
       path.unlink(missing_ok=True)
 
 
+def _made(directory: epath.Path) -> set[str]:
+  """The pictures and tables that the last report in a directory lists."""
+  if not (directory / LIST).exists():
+    return set()
+  names = (directory / LIST).read_text().splitlines()
+  return {n for n in names if re.fullmatch(r'[\w-]+\.(csv|png|svg)', n)}
+
+
 def _files(part: Table | Picture) -> dict[str, bytes]:
   """{name: content} of the files of a table or a picture."""
   if isinstance(part, Table):
     text = io.StringIO()
-    csv.writer(text, lineterminator='\n').writerows([part.header, *part.rows])
+    csv.writer(text, lineterminator='\n').writerows(
+      # What is not equal to itself is nan.
+      ['' if cell != cell else cell for cell in row]
+      for row in part.values or [part.header, *part.rows]
+    )
     return {f'{part.name}.csv': text.getvalue().encode()}
   # A picture is one for light and for dark: it brings its own white. Glyphs as
   # outlines look the same whatever fonts there are. No date, nor random names.

@@ -20,6 +20,7 @@ def write(
   workdirs: Sequence[str],
   directory: epath.Path,
   baseline: str | None = None,
+  note: str = '',
 ) -> epath.Path:
   """Writes the report of these runs, and returns the path of `report.md`.
 
@@ -27,6 +28,7 @@ def write(
     workdirs: of runs; those that cannot be shown are named and left out.
     directory: of the report, made when missing.
     baseline: see `groups.read`.
+    note: what is said of the runs before all else.
 
   Raises:
     ConfigError: the baseline is none of them.
@@ -34,7 +36,8 @@ def write(
       evaluated on different tokens; nothing is written.
   """
   groups = groups_lib.read(workdirs, baseline)
-  return document.write('Report', build(groups), directory)
+  first = [document.Section('Study', [note])] if note else []
+  return document.write('Report', [*first, *build(groups)], directory)
 
 
 def build(groups: groups_lib.Groups) -> list[document.Section]:
@@ -68,7 +71,7 @@ def _curves(groups: groups_lib.Groups, dataset: str) -> document.Section | None:
       compare.curves(groups.variants, split, axis)
       for split in (f'validation/{dataset}', 'train')
     )
-    if any(validation.values()):
+    if any(x for seeds in validation.values() for x, _ in seeds):
       figure = curves.draw(
         axis, validation, training, entropy['unigram_entropy_nats']
       )

@@ -1,7 +1,10 @@
 """How each variant is drawn, alike in every picture of a report."""
 
 from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
+
+from matplotlib import figure as figures
 
 # Okabe and Ito's colours, told apart also by who sees red and green alike;
 # without their yellow, which is too light for a line on white.
@@ -28,3 +31,24 @@ def styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
       'linestyle': LINES[turn % len(LINES)],
     }
   return found
+
+
+def plain(label: str) -> str:
+  """A label as it is: what matplotlib takes for a formula, or leaves out."""
+  escaped = label.replace('$', r'\$')
+  return f' {escaped}' if escaped.startswith('_') else escaped
+
+
+def add_legend(figure: figures.Figure, handles: Sequence) -> None:
+  """Below the axes, where it hides no line, whose height stays the same."""
+  widest = max(len(handle.get_label()) for handle in handles)
+  columns = 2 if widest < 36 else 1
+  rows = -(-len(handles) // columns)
+  figure.set_size_inches(5, 3.5 + 0.17 * rows)
+  figure.legend(
+    handles=handles,
+    loc='outside lower center',
+    ncols=columns,
+    fontsize='small',
+    frameon=False,
+  )

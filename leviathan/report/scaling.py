@@ -40,7 +40,7 @@ def sections(groups: groups_lib.Groups, dataset: str) -> list[document.Section]:
         '95 % interval over seeds.'
       )
       parts = [
-        document.Table(name, caption, *_table(lines, unit)),
+        document.Table(name, caption, *_table(lines, unit), _values(lines)),
         document.Picture(f'{name}_curve', caption, draw(lines, unit)),
       ]
       found.append(document.Section(f'Gain by {title} on {dataset}', parts))
@@ -110,6 +110,15 @@ def _table(
   return [unit, *lines], rows
 
 
+def _values(lines: Mapping[str, Sequence[Point]]) -> list[list]:
+  """The same as numbers: a row a point."""
+  return [['size', 'arm', 'gain_percent', 'low', 'high']] + [
+    [point.size, label, *tables.ends(point.gain)]
+    for label, points in lines.items()
+    for point in points
+  ]
+
+
 def draw(lines: Mapping[str, Sequence[Point]], unit: str) -> figures.Figure:
   """Gain against size, a line an arm, with intervals where they are known.
 
@@ -117,7 +126,7 @@ def draw(lines: Mapping[str, Sequence[Point]], unit: str) -> figures.Figure:
     lines: see `across`.
     unit: of the sizes.
   """
-  figure = figures.Figure(figsize=(5, 3.6), layout='constrained')
+  figure = figures.Figure(layout='constrained')
   axes = figure.subplots()
   styles = palette.styles(lines)
   for label, points in lines.items():
@@ -127,7 +136,7 @@ def draw(lines: Mapping[str, Sequence[Point]], unit: str) -> figures.Figure:
       [p.gain.mean for p in points],
       yerr=np.array(half_P),
       capsize=3,
-      label=label,
+      label=palette.plain(label),
       **styles[label],
     )
   axes.axhline(0, color='grey', linewidth=1)
@@ -140,5 +149,5 @@ def draw(lines: Mapping[str, Sequence[Point]], unit: str) -> figures.Figure:
   axes.set_ylabel('gain in perplexity, %')
   axes.spines[['top', 'right']].set_visible(False)
   axes.grid(alpha=0.3)
-  axes.legend(fontsize='small')
+  palette.add_legend(figure, axes.containers)
   return figure

@@ -71,28 +71,33 @@ def _losses(
   header = ['training frequency', 'types', 'tokens scored']
   header += [variant.label for variant in groups.variants]
   found = []
-  for unit, show in (
-    ('nats', lambda nats: f'{nats:.4f}'),
+  for unit, key, show in (
+    ('nats', 'nats_per_token', lambda nats: f'{nats:.4f}'),
     (
+      'perplexity',
       'perplexity',
       lambda nats: f'{metrics.from_mean(nats)["perplexity"]:,.2f}',
     ),
   ):
     rows = []
+    values: list[list] = [header]
     for i, row in enumerate(counted):
+      nats_V = [_mean(v, dataset, side, i) for v in groups.variants]
       counts = [f'{row["types"]:,}', f'{row["tokens"]:,}']
       cells = [
         'n = 0' if math.isnan(nats) and not row['tokens'] else show(nats)
-        for nats in (_mean(v, dataset, side, i) for v in groups.variants)
+        for nats in nats_V
       ]
       rows.append([row['frequency'], *counts, *cells])
+      plain = [metrics.from_mean(nats)[key] for nats in nats_V]
+      values.append([row['frequency'], row['types'], row['tokens'], *plain])
     title = 'Nats per token' if unit == 'nats' else 'Perplexity'
     caption = (
       f'{title} by how frequent the {words} token was in training, of the '
       'mean over seeds.'
     )
     name = tables.name('strata', words, unit, file)
-    found.append(document.Table(name, caption, header, rows))
+    found.append(document.Table(name, caption, header, rows, values))
   return found
 
 
@@ -123,7 +128,27 @@ def _differences(
     'was in training; bars are 95 % intervals.',
     draw(compared, words, styles),
   )
-  return [document.Table(name, caption, header, rows), picture]
+  table = document.Table(name, caption, header, rows, _values(compared))
+  return [table, picture]
+
+
+def _values(compared: Strata) -> list[list]:
+  """The differences as numbers: a row a bin and variant."""
+  header = [
+    'training_frequency', 'tokens_scored', 'arm', 'nats_per_token', 'nats_low',
+    'nats_high', 'gain_percent', 'gain_low', 'gain_high',
+  ]  # fmt: skip
+  return [header] + [
+    [
+      *stratum[:2],
+      label,
+      *stratum[2:],
+      # A low end in nats is a high one in percent.
+      *map(compare.gain, (stratum.nats, stratum.high, stratum.low)),
+    ]
+    for label, strata in compared.items()
+    for stratum in strata
+  ]
 
 
 def _cell(stratum: compare.Stratum) -> str:
@@ -145,20 +170,21 @@ def draw(compared: Strata, words: str, styles: Styles) -> figures.Figure:
     words: what the tokens are to a prediction.
     styles: see `palette.styles`.
   """
-  figure = figures.Figure(figsize=(5, 3.6), layout='constrained')
+  figure = figures.Figure(layout='constrained')
   axes = figure.subplots()
   names = [s.frequency for s in next(iter(compared.values())) if s.tokens]
+  apart = min(0.08, 0.8 / len(compared))  # All within their bin.
   for i, (label, strata) in enumerate(compared.items()):
     gain_B, high_B, low_B = np.array(
       [[compare.gain(nats) for nats in s[2:]] for s in strata if s.tokens]
     ).T
     axes.errorbar(
       # Beside one another, or bars of one bin would hide each other.
-      np.arange(len(gain_B)) + 0.08 * (i - (len(compared) - 1) / 2),
+      np.arange(len(gain_B)) + apart * (i - (len(compared) - 1) / 2),
       gain_B,
       yerr=(gain_B - low_B, high_B - gain_B),
       capsize=3,
-      label=label,
+      label=palette.plain(label),
       **styles[label],
     )
   axes.axhline(0, color='grey', linewidth=1)
@@ -167,7 +193,7 @@ def draw(compared: Strata, words: str, styles: Styles) -> figures.Figure:
   axes.set_ylabel('gain in perplexity, %')
   axes.spines[['top', 'right']].set_visible(False)
   axes.grid(alpha=0.3)
-  axes.legend(fontsize='small')
+  palette.add_legend(figure, axes.containers)
   return figure
 
 

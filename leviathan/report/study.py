@@ -16,17 +16,16 @@ def page(
   found: Mapping[str, Sequence[runs.Run]],
   rates: Mapping[str, Mapping[float, float]],
   pairs: Pairs,
-  trial_tokens: int,
+  said: str,
 ) -> str:
   """The report.
 
   Args:
     dataset: the directory of what all train on.
-    found: the runs of each variant, one a seed, in one order of the seeds.
+    found: the runs of each variant, one a seed.
     rates: {variant: {learning rate: nats per token with the first seed}}.
     pairs: variants whose difference is asked for.
-    trial_tokens: that a learning rate was tried for in a run of its own; 0 if
-      the runs that tried it are among those compared.
+    said: see `note`.
 
   Raises:
     CheckpointError: the runs were trained on different data.
@@ -42,17 +41,10 @@ def page(
         )
   parts = [
     f'# Study on {dataset}',
-    f'{len(next(iter(found.values())))} seeds, {first.tokens:,} tokens each, '
+    f'{len(_seeds(found))} seeds, {first.tokens:,} tokens each, '
     f'training data {first.dataset_fingerprint[:12]}. Nats per token, held '
     'out; differences are paired by seed, with the 95 % interval of '
-    "Student's t over the seeds. Below 0, the first is better. The learning "
-    'rate of each variant was chosen by the same held-out losses with the '
-    'first seed, '
-    + (
-      f'in runs of their own of {trial_tokens:,} tokens.'
-      if trial_tokens
-      else 'whose run is one of those compared.'
-    ),
+    f"Student's t over the seeds. Below 0, the first is better. {said}",
   ]
   for name in first.evaluation_sets:
     parts += [
@@ -71,23 +63,59 @@ def page(
   return '\n\n'.join(parts) + '\n'
 
 
+def note(trial_tokens: int, lost: Mapping[str, Sequence[int]]) -> str:
+  """How learning rates were chosen, and what is left out.
+
+  Args:
+    trial_tokens: that a learning rate was tried for in a run of its own; 0 if
+      the runs that tried it are among those compared.
+    lost: {variant: seeds whose loss was not finite}.
+  """
+  chosen = (
+    'The learning rate of each variant was chosen by the same held-out losses '
+    'with the first seed, '
+  ) + (
+    f'in runs of their own of {trial_tokens:,} tokens.'
+    if trial_tokens
+    else 'whose run is one of those compared.'
+  )
+  names = [f'{n} with seed {s}' for n, seeds in lost.items() for s in seeds]
+  if not names:
+    return chosen
+  return f'{chosen} Left out, as not finite: {", ".join(names)}.'
+
+
+def _seeds(found: Mapping[str, Sequence[runs.Run]]) -> list[int]:
+  return sorted({run.seed for of_seeds in found.values() for run in of_seeds})
+
+
+def _difference(ours, theirs, value) -> str:
+  """Of runs of one seed each; of the seeds that both have."""
+  by_seed = {run.seed: run for run in theirs}
+  pairs = [(r, by_seed[r.seed]) for r in ours if r.seed in by_seed]
+  if not pairs:
+    return '-'
+  return str(replicates.estimate([value(a) - value(b) for a, b in pairs]))
+
+
 def _losses(found, rates, dataset) -> str:
   rows = []
+  seeds = _seeds(found)
   for name, of_seeds in found.items():
-    values = [_nats(run, dataset) for run in of_seeds]
+    values = {run.seed: _nats(run, dataset) for run in of_seeds}
     best = min(rates[name], key=rates[name].__getitem__)
-    mean = replicates.estimate(values).mean
+    mean = replicates.estimate([*values.values()]).mean
     rows.append(
       [
         name,
         f'{best:g}',
         f'{of_seeds[0].parameters["input"]:,}',
         f'{mean:.4f}',
-        *(f'{value:.4f}' for value in values),
+        *(f'{values[s]:.4f}' if s in values else '-' for s in seeds),
       ]
     )
-  seeds = [f'run {i + 1}' for i in range(len(next(iter(found.values()))))]
-  header = ['variant', 'learning rate', 'input parameters', 'mean', *seeds]
+  header = ['variant', 'learning rate', 'input parameters', 'mean']
+  header += [f'seed {seed}' for seed in seeds]
   return markdown.table(header, rows)
 
 
@@ -95,11 +123,7 @@ def _contrasts(found, pairs: Pairs, dataset) -> str:
   rows = [
     [
       f'{ours} - {theirs}',
-      str(
-        replicates.difference(
-          *([_nats(run, dataset) for run in found[n]] for n in (ours, theirs))
-        )
-      ),
+      _difference(found[ours], found[theirs], lambda r: _nats(r, dataset)),
     ]
     for ours, theirs in pairs
   ]
@@ -112,16 +136,15 @@ def _strata(found, pairs: Pairs, dataset) -> str:
   bins = first.results['frequency'][dataset]['bins']
   met = [i for i, row in enumerate(bins) if row['tokens']]
 
-  def nats(name, i):
-    rows = [run.results['frequency'][dataset]['bins'][i] for run in found[name]]
-    return [row['nats_per_token'] for row in rows]
+  def nats(i):
+    return lambda run: run.results['frequency'][dataset]['bins'][i][
+      'nats_per_token'
+    ]
 
   rows = [
     [
       f'{ours} - {theirs}',
-      *(
-        str(replicates.difference(nats(ours, i), nats(theirs, i))) for i in met
-      ),
+      *(_difference(found[ours], found[theirs], nats(i)) for i in met),
     ]
     for ours, theirs in pairs
   ]

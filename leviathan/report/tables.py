@@ -16,6 +16,13 @@ def said(estimate: replicates.Estimate, form: str) -> str:
   return ' +- '.join(parts)
 
 
+def ends(estimate: replicates.Estimate) -> list[float]:
+  """[mean, low, high], the ends nan where there is no interval."""
+  half = estimate.half_width
+  half = math.nan if half is None else half
+  return [estimate.mean, estimate.mean - half, estimate.mean + half]
+
+
 def change(ours: float, theirs: float) -> str:
   """'+0.74 %', of ours over theirs."""
   if not (theirs and math.isfinite(ours)):

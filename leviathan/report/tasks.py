@@ -1,5 +1,7 @@
 """What runs came to in tasks: accuracies, perplexities of other texts."""
 
+from collections.abc import Mapping
+from collections.abc import Sequence
 import math
 import statistics
 from typing import Any
@@ -7,6 +9,7 @@ from typing import Any
 from leviathan.report import compare
 from leviathan.report import document
 from leviathan.report import groups as groups_lib
+from leviathan.report import replicates
 from leviathan.report import runs
 from leviathan.report import tables
 
@@ -21,47 +24,103 @@ def section(groups: groups_lib.Groups) -> document.Section | None:
     for run in variant.runs
     for key in _metrics(run)
   )
-  rows = [
-    [' '.join(key), *(_cell(v, key) for v in groups.variants)] for key in found
-  ]
-  if not rows:
+  if not found:
     return None
+  parts = [_values(groups.variants, list(found))]
+  rivals = groups.rivals()
+  gains = {
+    (key, pair[0].label): gain
+    for key in found
+    for pair in rivals
+    if (gain := _gain(*pair, key)) is not None
+  }
+  if gains:
+    parts.append(_gains(gains, list(found), [v.label for v, _ in rivals]))
+  return document.Section('Tasks', parts)
+
+
+def _values(
+  variants: Sequence[groups_lib.Variant], keys: Sequence[Key]
+) -> document.Table:
+  """A row a figure, a column a variant."""
+  rows = []
+  values: list[list] = [
+    ['task', 'set', 'metric', 'arm', 'value', 'standard_error']
+  ]
+  for key in keys:
+    known = {v.label: value for v in variants if (value := _value(v, key))}
+    cells = [
+      '{:,.4f} +- {:,.4f}'.format(*known[v.label])
+      if v.label in known
+      else tables.NONE
+      for v in variants
+    ]
+    rows.append([' '.join(key), *cells])
+    values += [[*key, label, *value] for label, value in known.items()]
   caption = (
     'Values and their standard errors over the items of the task; of several '
     'seeds, the means of both, since all answer the same items.'
   )
-  header = ['task', *(variant.label for variant in groups.variants)]
-  parts = [document.Table('tasks', caption, header, rows)]
-  rivals = groups.rivals()
-  if rivals:
-    rows = [
-      [' '.join(key), *(_gain(*pair, key) for pair in rivals)] for key in found
+  header = ['task', *(v.label for v in variants)]
+  return document.Table('tasks', caption, header, rows, values)
+
+
+def _gains(
+  gains: Mapping[tuple[Key, str], replicates.Estimate],
+  keys: Sequence[Key],
+  labels: Sequence[str],
+) -> document.Table:
+  """A row a figure, a column a rival."""
+  rows = [
+    [
+      ' '.join(key),
+      *(
+        _said(gains[key, label], key) if (key, label) in gains else tables.NONE
+        for label in labels
+      ),
     ]
-    caption = (
-      'Over the baseline, paired by seed: the gain in % of a perplexity, the '
-      'difference of other figures; intervals are over seeds.'
-    )
-    header = ['task', *(variant.label for variant, _ in rivals)]
-    parts.append(document.Table('tasks_gain', caption, header, rows))
-  return document.Section('Tasks', parts)
+    for key in keys
+  ]
+  values: list[list] = [
+    ['task', 'set', 'metric', 'arm', 'unit', 'mean', 'low', 'high']
+  ]
+  for (key, label), gain in gains.items():
+    unit = 'percent' if _in_percent(key) else key[-1]
+    values.append([*key, label, unit, *tables.ends(gain)])
+  caption = (
+    'Over the baseline, paired by seed: the gain in % of a perplexity, the '
+    'difference of other figures; above 0 is better, but below 0 of bits per '
+    'byte. Intervals are over seeds.'
+  )
+  return document.Table('tasks_gain', caption, ['task', *labels], rows, values)
 
 
 def _gain(
   variant: groups_lib.Variant,
   baseline: groups_lib.Variant,
   key: Key,
-) -> str:
+) -> replicates.Estimate | None:
+  """Over the baseline; None where one has no such figure."""
   task, name, metric = key
   if any(key not in _metrics(r) for r in (*variant.runs, *baseline.runs)):
-    return tables.NONE
+    return None
 
   def value(run):
     return run.results[task][name][metric]
 
-  if not metric.endswith('perplexity'):
-    return tables.said(compare.difference(variant, baseline, value), '+.4f')
-  gains = compare.gains(variant, baseline, lambda run: math.log(value(run)))
-  return f'{tables.said(gains, "+.2f")} %'
+  if not _in_percent(key):
+    return compare.difference(variant, baseline, value)
+  return compare.gains(variant, baseline, lambda run: math.log(value(run)))
+
+
+def _in_percent(key: Key) -> bool:
+  return key[-1].endswith('perplexity')
+
+
+def _said(gain: replicates.Estimate, key: Key) -> str:
+  if _in_percent(key):
+    return f'{tables.said(gain, "+.2f")} %'
+  return tables.said(gain, '+.4f')
 
 
 def _metrics(run: runs.Run) -> list[Key]:
@@ -76,15 +135,16 @@ def _metrics(run: runs.Run) -> list[Key]:
   ]
 
 
-def _cell(variant: groups_lib.Variant, key: Key) -> str:
+def _value(variant: groups_lib.Variant, key: Key) -> tuple[float, float] | None:
+  """(mean, standard error), of a figure that all its runs have."""
   task, name, metric = key
-  figures: list[dict[str, Any]] = [
+  rows: list[dict[str, Any]] = [
     run.results.get(task, {}).get(name, {}) for run in variant.runs
   ]
-  if not all(f'{metric}_stderr' in row for row in figures):
-    return tables.NONE
+  if not all(f'{metric}_stderr' in row for row in rows):
+    return None
   value, error = (
-    statistics.fmean(row[m] for row in figures)
+    statistics.fmean(row[m] for row in rows)
     for m in (metric, f'{metric}_stderr')
   )
-  return f'{value:,.4f} +- {error:,.4f}'
+  return value, error

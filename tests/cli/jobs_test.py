@@ -79,6 +79,17 @@ def test_after_a_failure_none_is_begun(tmp_path):
   assert not (tmp_path / 'b').exists()
 
 
+def test_a_run_that_was_told_to_stop_stops_the_study_as_itself(tmp_path):
+  with pytest.raises(errors.PreemptedError, match='start the study again'):
+    run(tmp_path, [shell('a', 'exit 75'), shell('b', f'touch {tmp_path}/b')])
+  assert not (tmp_path / 'b').exists()
+
+
+def test_a_directory_that_cannot_be_locked_is_refused():
+  with pytest.raises(errors.ConfigError, match='--workdir=gs://a/b .*dry_run'):
+    run('gs://a/b', [])
+
+
 @pytest.mark.skipif(len(CORES) < 2, reason='one core cannot be shared out')
 def test_those_at_work_end_before_a_failure_is_told(tmp_path):
   found = [

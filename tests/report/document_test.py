@@ -276,7 +276,7 @@ def test_numbers_stand_to_the_right_and_words_to_the_left(written):
 def test_the_same_sections_give_the_same_bytes(written, tmp_path):
   document.write('Report of a study', sample(), epath.Path(tmp_path))
   names = sorted(os.listdir(written))
-  assert names == sorted(os.listdir(tmp_path)) and len(names) == 11
+  assert names == sorted(os.listdir(tmp_path)) and len(names) == 12
   for name in names:
     assert (tmp_path / name).read_bytes() == (written / name).read_bytes(), name
 
@@ -299,8 +299,53 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path):
   assert {p.name: p.read_bytes() for p in directory.iterdir()} == before
 
 
-@pytest.mark.parametrize('name', ['losses', 'a/b', '../a', ''])
-def test_names_are_of_files_and_used_once(tmp_path, name):
+def test_parts_of_one_name_have_files_of_their_own(tmp_path):
+  more = [
+    document.Section(words, [part._replace(caption=words)])
+    for words in ('Second', 'Third')
+    for part in small()[0].parts[1:]
+  ]
+  document.write('Report', [*small(), *more], epath.Path(tmp_path))
+  names = {'losses': 'csv', 'curves': 'svg'}
+  for name, suffix in names.items():
+    for turn in ('', '_2', '_3'):
+      assert (tmp_path / f'{name}{turn}.{suffix}').exists()
+  page = Page((tmp_path / 'index.html').read_text('utf-8'))
+  ids = [a['id'] for _, a in page.tags if 'id' in a]
+  assert len({*ids}) == len(ids)
+  assert 'Third ([CSV](losses_3.csv))' in (tmp_path / 'report.md').read_text()
+
+
+def test_a_file_has_the_plain_values_where_cells_are_prose(tmp_path):
+  table = document.Table(
+    'a', 'A', ['x', 'y'], [['1 of 3', '2 +- 3']], [['n', 'mean'], [1, 0.1]]
+  )
+  path = document.write(
+    'Report', [document.Section('A', [table])], epath.Path(tmp_path)
+  )
+  assert (tmp_path / 'a.csv').read_text() == 'n,mean\n1,0.1\n'
+  assert of_markdown(path.read_text()) == [[['x', 'y'], ['1 of 3', '2 +- 3']]]
+
+
+def test_files_of_the_last_report_do_not_stay(tmp_path):
+  document.write('First', [*sample(), *small()], epath.Path(tmp_path))
+  (tmp_path / 'notes.csv').write_text('mine')
+  document.write('Second', small(), epath.Path(tmp_path))
+  assert sorted(os.listdir(tmp_path)) == [
+    'curves.png', 'curves.svg', 'files.txt', 'index.html', 'losses.csv',
+    'notes.csv', 'report.md',
+  ]  # fmt: skip
+  # A list that names others' files removes none of them.
+  (tmp_path.parent / 'theirs.csv').write_text('x')
+  (tmp_path / 'files.txt').write_text('../theirs.csv\nnotes.txt\n\n')
+  (tmp_path / 'notes.txt').write_text('mine')
+  document.write('Third', small(), epath.Path(tmp_path))
+  assert (tmp_path.parent / 'theirs.csv').exists()
+  assert (tmp_path / 'notes.txt').exists()
+
+
+@pytest.mark.parametrize('name', ['a/b', '../a', ''])
+def test_names_are_of_files(tmp_path, name):
   extra = document.Table(name, 'More', ['a'], [['1']])
   sections = [*small(), document.Section('More', [extra])]
   with pytest.raises(ValueError, match='name'):

@@ -138,3 +138,26 @@ def test_an_evaluation_that_is_not_finite_is_shown_as_such(make_run, tmp_path):
     row[0] == 'tied' and row[3:5] == ['nan'] * 2 for row in cells if row
   )
   assert any(row[0] == 'lev' and row[4] == '8.00' for row in cells if row[4:])
+
+
+def test_a_set_without_a_curve_has_no_picture(make_run, tmp_path):
+  write(tmp_path, make_run('a', curve={}), make_run('b', 'lev', curve={}))
+  assert not [*(tmp_path / 'report').glob('curves_*')]
+
+
+def test_sets_and_arms_of_any_name_are_shown(make_run, tmp_path):
+  paths = [
+    make_run(name, arm, changes={'model.width': width})
+    for width in (128, 256)
+    for name, arm in ((f'a{width}', 'tied'), (f'b{width}', r'_x$\frac$'))
+  ]
+  for path in paths:
+    for file in (path / 'eval' / '4').glob('*.json'):
+      document = json.loads(file.read_text())
+      sets = document['datasets']
+      for name in ('x-y', 'x_y', 'a/s', 'a_gain', 'a_gain/s'):
+        sets[name] = sets['a']
+      file.write_text(json.dumps(document))
+  write(tmp_path, *paths)
+  for name in ('loss_x_y', 'loss_x_y_2', 'subsets_a_gain_2'):
+    assert (tmp_path / 'report' / f'{name}.csv').exists()

@@ -6,6 +6,7 @@ import pytest
 
 from leviathan.report import document
 from leviathan.report import groups
+from leviathan.report import replicates
 from leviathan.report import scaling
 
 
@@ -38,6 +39,10 @@ def test_gain_by_scale_has_a_line_an_arm_and_a_row_a_size(make_run):
     [f'{200 + 2 + 128:,}', '+2.00 +- 12.71'],
     [f'{200 + 2 + 256:,}', '+4.50 +- 6.35'],
   ]
+  header, first, _ = table.values
+  assert header == ['size', 'arm', 'gain_percent', 'low', 'high']
+  assert first[:2] == [330, 'lev']
+  assert first[2:] == pytest.approx([2, 2 - 12.706, 2 + 12.706], abs=1e-3)
   assert isinstance(picture, document.Picture)
   (line,) = picture.figure.axes[0].containers
   # Drawn as the table says.
@@ -66,3 +71,14 @@ def test_one_size_has_no_section(make_run):
   assert (
     scaling.sections(groups.read(at_scale(make_run, 128, [1.0])), 'a') == []
   )
+
+
+def test_the_picture_s_legend_names_all_and_lies_below():
+  point = scaling.Point(7, replicates.Estimate(1.0, None))
+  labels = ['_lev', r'$\frac$']
+  figure = scaling.draw({label: [point] for label in labels}, 'tokens')
+  figure.draw_without_rendering()
+  (axes,), (legend,) = figure.axes, figure.legends
+  texts = [text.get_text().strip() for text in legend.get_texts()]
+  assert texts == ['_lev', r'\$\frac\$']
+  assert not legend.get_window_extent().overlaps(axes.get_window_extent())
