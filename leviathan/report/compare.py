@@ -163,21 +163,12 @@ def races(
   """
   found = []
   for run, baseline in pairs(ours, theirs):
-    tokens_P, nats_P = _until_evaluated(run, dataset)
-    end_P, target_P = _until_evaluated(baseline, dataset)
+    tokens_P, nats_P = run.curve(f'validation/{dataset}')
+    end_P, target_P = baseline.curve(f'validation/{dataset}')
     if tokens_P and end_P:
       match = tokens_to(tokens_P, nats_P, smoothed(target_P)[-1])
       found.append(Race(match, end_P[-1]))
   return found
-
-
-def _until_evaluated(
-  run: runs.Run, dataset: str
-) -> tuple[list[float], list[float]]:
-  """The validation curve up to the step whose results are shown."""
-  tokens_P, nats_P = run.curve(f'validation/{dataset}')
-  count = sum(tokens <= run.tokens for tokens in tokens_P)
-  return tokens_P[:count], nats_P[:count]
 
 
 def curves(
@@ -201,8 +192,8 @@ def ablation(variants: Sequence[groups.Variant], dataset: str) -> list[Part]:
   """The parts of ABLATION; the nats of all but the last sum to the last's.
 
   Args:
-    variants: of one scale and vocabulary. Of several of an arm, `groups.best`
-      counts.
+    variants: of one scale, vocabulary and budget. Of several of an arm,
+      `groups.best` counts.
     dataset: that is compared.
 
   Returns:

@@ -78,6 +78,16 @@ class Variant:
     return Setting(*(model[name] for name in Setting._fields))
 
   @property
+  def budget(self) -> tuple[int, int]:
+    """(tokens seen, planned steps): what is left, the schedule anneals away."""
+    return self.first.tokens, self.first.planned_steps
+
+  @property
+  def running(self) -> bool:
+    """Whether its runs are not at their end."""
+    return any(run.step < run.planned_steps for run in self.runs)
+
+  @property
   def loss(self) -> float:
     """Nats per token, the mean over runs and datasets; inf if not finite."""
     mean = statistics.fmean(
@@ -120,10 +130,24 @@ class Groups:
     names = self.baselines[0].first.results['perplexity']
     return [name for name in names if name.rpartition('/')[0] == dataset]
 
-  @property
-  def settings(self) -> list[Setting]:
-    """Each scale and vocabulary, in order."""
-    return list(dict.fromkeys(v.setting for v in self.variants))
+  def peers(self, variant: Variant) -> list[Variant]:
+    """Those of its scale, vocabulary and budget, itself among them.
+
+    A variant whose runs go on has none, unless all of its scale and vocabulary
+    go on: a loss before the end of the schedule is not that of the arm.
+    """
+    alike = [v for v in self.variants if v.setting == variant.setting]
+    if variant.running and not all(v.running for v in alike):
+      return []
+    return [v for v in alike if v.budget == variant.budget]
+
+  def comparable(self) -> list[list[Variant]]:
+    """The variants by what they are compared within, in order; see `peers`."""
+    found: list[list[Variant]] = []
+    for variant in self.variants:
+      if (peers := self.peers(variant)) and peers not in found:
+        found.append(peers)
+    return found
 
   def vocabularies(self) -> dict[int, 'Groups']:
     """{V: the groups of it}; their bins of frequency are not one another's."""
@@ -141,12 +165,12 @@ class Groups:
   def baseline(self, variant: Variant) -> Variant | None:
     """What a variant is compared with: itself, if it is a baseline.
 
-    Else the best baseline of its scale and vocabulary: a gain over one with an
-    ill-chosen learning rate would say nothing. None if there is none.
+    Else the best baseline of its peers: a gain over one with an ill-chosen
+    learning rate would say nothing. None if there is none.
     """
     if variant in self.baselines:
       return variant
-    alike = [b for b in self.baselines if b.setting == variant.setting]
+    alike = [v for v in self.peers(variant) if v in self.baselines]
     return best(alike) if alike else None
 
   def rivals(self) -> list[tuple[Variant, Variant]]:

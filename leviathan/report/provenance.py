@@ -47,19 +47,20 @@ def warnings(groups: groups_lib.Groups) -> document.Section | None:
   """What differs besides the arm, and which runs go on."""
   said = [
     f'{run.path} is not at its end: it is shown at step {run.step:,} of '
-    f'{run.planned_steps:,}.'
+    f'{run.planned_steps:,}'
+    + ('.' if groups.peers(variant) else ', and compared with none.')
     for variant in groups.variants
     for run in variant.runs
     if run.step < run.planned_steps
   ]
   for variant in groups.variants:
     baseline = groups.baseline(variant)
-    if baseline is None:
+    if baseline is None and groups.peers(variant):
       said.append(
-        f'{variant.label} has no baseline of its scale and vocabulary, and is '
-        'compared with none.'
+        f'{variant.label} has no baseline of its scale, vocabulary and budget, '
+        'and is compared with none.'
       )
-    elif baseline is not variant:
+    elif baseline not in (variant, None):
       said += [
         f'{variant.label} and {baseline.label} differ in {field}: '
         f'{ours!r} and {theirs!r}.'
@@ -73,15 +74,13 @@ def differences(
 ) -> dict[str, tuple[Any, Any]]:
   """{field: (ours, theirs)} of all that differs but should not.
 
-  Seeds and tokens are compared, fields of config and manifest that are no part
-  of an arm, and how tasks were done; of each variant's first run.
+  Seeds are compared, fields of config and manifest that are no part of an arm,
+  and how tasks were done; of each variant's first run.
   """
   found: dict[str, tuple[Any, Any]] = {}
   if ours.seeds != theirs.seeds:
     found['seeds'] = (ours.seeds, theirs.seeds)
   a, b = ours.first, theirs.first
-  if a.tokens != b.tokens:
-    found['tokens'] = (a.tokens, b.tokens)
   fields = config_lib.differences(
     rundir.identity(a.config, a.manifest), rundir.identity(b.config, b.manifest)
   )

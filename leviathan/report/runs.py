@@ -71,7 +71,7 @@ class Run:
   def curve(
     self, split: str, by: str = 'tokens'
   ) -> tuple[list[float], list[float]]:
-    """(x, nats per token) of a split, where the loss is finite.
+    """(x, nats per token) of a split up to `step`, where the loss is finite.
 
     Args:
       split: 'train' or 'validation/NAME'.
@@ -85,7 +85,7 @@ class Run:
     points = [
       (at(row), row['nats_per_token'])
       for row in self.rows
-      if row['split'] == split
+      if row['split'] == split and row['step'] <= self.step
     ]
     finite = [p for p in points if all(map(math.isfinite, p))]
     return [x for x, _ in finite], [y for _, y in finite]

@@ -163,7 +163,7 @@ def _raced(races: Sequence[compare.Race]) -> list[str]:
 def ablation(
   groups: groups_lib.Groups, dataset: str
 ) -> document.Section | None:
-  """What the gain is made of, at each scale and vocabulary with all arms."""
+  """What the gain is made of, at each scale and budget with all arms."""
   rows = [
     [
       part.name,
@@ -171,10 +171,8 @@ def ablation(
       tables.said(part.nats, '+.4f'),
       tables.said(part.gain, '+.2f'),
     ]
-    for setting in groups.settings
-    for part in compare.ablation(
-      [v for v in groups.variants if v.setting == setting], dataset
-    )
+    for variants in groups.comparable()
+    for part in compare.ablation(variants, dataset)
   ]
   if not rows:
     return None

@@ -217,6 +217,16 @@ def test_the_ablation_sums_though_no_seed_is_common(make_run):
   assert whole.nats.mean == pytest.approx(-0.15)
 
 
+def test_the_ablation_is_of_one_budget(make_run):
+  paths = [make_run(arm, arm, nats) for arm, nats in ARMS.items()]
+  longer = make_run('longer', nats=2.0, steps=8, evaluated=(8,))
+  other = sections.ablation(read(*paths[1:], longer), 'a')
+  assert other is None
+  section = sections.ablation(read(*paths, longer), 'a')
+  assert section is not None
+  assert [row[2] for row in section.parts[0].rows][-1] == '-0.1500'
+
+
 def test_strata_of_several_seeds_are_paired_by_seed(make_run):
   paths = []
   for seed, (theirs, ours) in enumerate([(8.0, 7.0), (9.0, 7.6)]):

@@ -130,6 +130,34 @@ def test_of_several_baselines_the_one_of_most_seeds_then_the_best(make_run):
   assert one.rivals()[-1][1].label == 'tied, rate 0.016'
 
 
+def test_a_baseline_of_another_budget_is_none(make_run):
+  short = {'steps': 2, 'evaluated': (2,)}
+  paths = [
+    make_run('a', nats=2.2, **short),
+    make_run('b', nats=1.8),
+    make_run('c', 'lev', nats=2.0, **short),
+  ]
+  found = read(*paths)
+  assert [(v.label, b.label) for v, b in found.rivals()] == [
+    ('lev', 'tied (a)')
+  ]
+  assert read(*paths[1:]).rivals() == []
+
+
+def test_a_run_that_goes_on_is_compared_with_none(make_run):
+  paths = [
+    make_run('a', nats=3.0, evaluated=(1,)),
+    make_run('b', 'lev', nats=2.5),
+    make_run('c', 'albert', nats=2.5, evaluated=(1,)),
+  ]
+  found = read(*paths)
+  assert found.rivals() == []
+  assert [[v.label for v in peers] for peers in found.comparable()] == [['lev']]
+  # When all go on, they are at least at the same step of one schedule.
+  found = read(*paths[::2])
+  assert [(v.label, b.label) for v, b in found.rivals()] == [('albert', 'tied')]
+
+
 def test_what_is_no_run_is_left_out_with_the_reason(make_run, tmp_path):
   broken, running = make_run('broken'), make_run('running', evaluated=())
   (broken / 'run.json').write_text('{')

@@ -98,7 +98,7 @@ def test_what_is_left_out_and_what_differs_comes_first(make_run, tmp_path):
   assert f'{tmp_path / "c"}: was trained on dataset other' in text
   assert f'{tmp_path / "d"}: {tmp_path / "d"} was not evaluated yet' in text
   assert '| albert' not in text
-  assert 'differ in config.train.steps: 9 and 4' in text
+  assert 'lev has no baseline of its scale, vocabulary and budget' in text
 
 
 def test_vocabularies_have_strata_of_their_own(make_run, tmp_path):

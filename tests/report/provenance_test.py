@@ -27,8 +27,6 @@ def test_arms_and_places_are_no_difference(make_run):
 @pytest.mark.parametrize(
   'changes, says',
   [
-    ({'steps': 9, 'evaluated': (9,)}, 'config.train.steps: 9 and 4'),
-    ({'steps': 9, 'evaluated': (9,)}, 'tokens: 900 and 400'),
     ({'changes': {'data.batch_size': 16}}, 'config.data.batch_size: 16 and 8'),
     ({'seed': 3}, 'seeds: [3] and [0]'),
     (
@@ -61,10 +59,10 @@ def test_other_versions_and_other_items_are_named(make_run):
 def test_a_run_that_goes_on_is_shown_with_a_note(make_run):
   running = make_run('b', 'lev', steps=9, evaluated=(3,))
   said = warned(make_run('a'), running)
-  assert said[0] == (
-    f'{running} is not at its end: it is shown at step 3 of 9.'
-  )
-  assert 'lev and tied differ in tokens: 300 and 400.' in said
+  assert said == [
+    f'{running} is not at its end: it is shown at step 3 of 9, and compared '
+    'with none.'
+  ]
 
 
 def test_a_variant_without_a_baseline_is_named(make_run):
@@ -72,8 +70,8 @@ def test_a_variant_without_a_baseline_is_named(make_run):
     make_run('a'), make_run('b', 'lev', changes={'model.layers': 8})
   )
   assert said == [
-    'lev has no baseline of its scale and vocabulary, and is compared with '
-    'none.'
+    'lev has no baseline of its scale, vocabulary and budget, and is compared '
+    'with none.'
   ]
 
 

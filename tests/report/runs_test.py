@@ -51,6 +51,8 @@ def test_time_ends_at_the_step_that_is_shown(make_run):
   path = make_run('run', steps=6, evaluated=(4,), curve={6: 3.0})
   run = runs.read(str(path))
   assert run.seconds == 4 and run.tokens == 400
+  assert run.curve('validation/a') == ([], [])
+  assert run.curve('train')[0] == [100, 200, 300, 400]
   assert run.planned_steps == 6 and run.step == 4
 
 
