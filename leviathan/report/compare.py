@@ -157,17 +157,26 @@ class Race(NamedTuple):
 def races(
   ours: groups.Variant, theirs: groups.Variant, dataset: str
 ) -> list[Race]:
-  """A pair of one seed each; pairs without curves are left out.
+  """A pair of one seed each, of those whose curves can tell.
 
-  Both curves are smoothed. The baseline's final loss is where its own ends.
+  Both curves are smoothed. The baseline's final loss is where its own ends, and
+  its tokens those at which its own comes to that, so that a curve needs as many
+  as itself. Both must end with a finite loss at the step that is shown, and
+  more than the first evaluation must be known of what is there already.
   """
   found = []
   for run, baseline in pairs(ours, theirs):
-    tokens_P, nats_P = run.curve(f'validation/{dataset}')
-    end_P, target_P = baseline.curve(f'validation/{dataset}')
-    if tokens_P and end_P:
-      match = tokens_to(tokens_P, nats_P, smoothed(target_P)[-1])
-      found.append(Race(match, end_P[-1]))
+    (tokens_P, nats_P), (end_P, target_P) = (
+      r.curve(f'validation/{dataset}') for r in (run, baseline)
+    )
+    if tokens_P[-1:] != [run.tokens] or end_P[-1:] != [baseline.tokens]:
+      continue
+    target = smoothed(target_P)[-1]
+    match = tokens_to(tokens_P, nats_P, target)
+    own = tokens_to(end_P, target_P, target)
+    if own.tokens is None or own.at_most or (match.at_most and len(nats_P) < 2):
+      continue
+    found.append(Race(match, own.tokens))
   return found
 
 

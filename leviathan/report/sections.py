@@ -132,10 +132,10 @@ def tokens_to_match(
   header = ['arm', 'over', 'tokens to match', 'factor', "baseline's tokens"]
   caption = (
     "Tokens until the baseline's final loss is reached, and by what factor "
-    'they are fewer than the tokens of the baseline; paired by seed, means '
-    'over seeds. The validation curves are smoothed into ones that never rise '
-    '(isotonic regression) and read by straight lines between evaluations, '
-    'never beyond the last one.'
+    'they are fewer than those after which the baseline itself is there; '
+    'paired by seed, means over seeds. The validation curves are smoothed into '
+    'ones that never rise (isotonic regression) and read by straight lines '
+    'between evaluations, never beyond the last one.'
   )
   table = document.Table(
     tables.name('tokens_to_match', dataset), caption, header, rows
@@ -150,14 +150,11 @@ def _raced(races: Sequence[compare.Race]) -> list[str]:
   if failed:
     some = f' by {failed} of {len(races)} seeds' if len(races) > 1 else ''
     return [f'not reached{some}', tables.NONE, baseline]
-  bound = any(race.match.at_most for race in races)
   tokens = statistics.fmean(race.match.tokens or math.nan for race in races)
   factor = replicates.estimate([race.factor for race in races])
-  return [
-    f'{"at most " if bound else ""}{tokens:,.0f}',
-    f'{"at least " if bound else ""}{tables.said(factor, ".2f")}',
-    baseline,
-  ]
+  if any(race.match.at_most for race in races):  # A bound has no interval.
+    return [f'at most {tokens:,.0f}', f'at least {factor.mean:.2f}', baseline]
+  return [f'{tokens:,.0f}', tables.said(factor, '.2f'), baseline]
 
 
 def ablation(

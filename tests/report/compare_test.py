@@ -146,8 +146,36 @@ def test_tokens_to_match_are_those_of_every_seed_or_of_none(make_run):
   assert table.rows == [
     ['lev', 'tied', '250', '1.67 +- 4.24', '400'],
     ['untied', 'tied', 'not reached by 1 of 2 seeds', '-', '400'],
-    ['albert', 'tied', 'at most 200', 'at least 2.00 +- 0.00', '400'],
+    ['albert', 'tied', 'at most 200', 'at least 2.00', '400'],
   ]
+
+
+def test_a_curve_matches_itself_with_as_many_tokens(make_run):
+  # Smoothed it ends with 2.55, which it comes to at 200 tokens.
+  curve = {1: 3.0, 2: 2.5, 4: 2.6}
+  found = read(make_run('a', curve=curve), make_run('b', 'lev', curve=curve))
+  (race,) = compare.races(found.variants[1], found.variants[0], 'a')
+  assert race.factor == 1
+  assert race.baseline_tokens == race.match.tokens == pytest.approx(200)
+
+
+LOST = float('nan')
+
+
+@pytest.mark.parametrize(
+  'tied, lev',
+  [
+    ({1: 3.0, 2: 2.9, 4: LOST}, {1: 2.8, 4: 2.0}),
+    ({1: 3.0, 4: 2.5}, {1: 2.8, 2: 2.0, 4: LOST}),
+    ({1: 3.0, 2: 2.5}, {1: 2.8, 4: 2.0}),  # Not evaluated when it ended.
+    ({4: 3.0}, {4: 2.5}),
+    ({1: 5.0, 4: 3.0}, {4: 2.5}),
+    ({1: 3.0, 4: 3.5}, {1: 2.8, 4: 2.0}),
+  ],
+)
+def test_curves_that_cannot_tell_run_no_race(make_run, tied, lev):
+  found = read(make_run('a', curve=tied), make_run('b', 'lev', curve=lev))
+  assert compare.races(found.variants[1], found.variants[0], 'a') == []
 
 
 def test_a_run_that_goes_on_races_no_further_than_it_is_shown(make_run):
