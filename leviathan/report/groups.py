@@ -219,6 +219,7 @@ def read(workdirs: Sequence[str], baseline: str | None = None) -> Groups:
       left_out.append(LeftOut(str(run.path), reason))
     else:
       kept.append(run)
+  kept = _one_a_seed(kept, left_out)
   sets = set.intersection(*(_shared_sets(r, references) for r in kept))
   if not sets:
     raise errors.CheckpointError(
@@ -237,18 +238,39 @@ def read(workdirs: Sequence[str], baseline: str | None = None) -> Groups:
 
 
 def grouped(found: Iterable[runs_lib.Run]) -> list[Variant]:
-  """Variants with their labels; runs of one seed are never one variant."""
+  """Variants with their labels, of runs of which no two are the same."""
   alike: dict[str, list[runs_lib.Run]] = {}
   for run in found:
     alike.setdefault(_identity(run), []).append(run)
-  parts: list[list[runs_lib.Run]] = []
-  for several in alike.values():
-    if len({run.seed for run in several}) == len(several):
-      parts.append(sorted(several, key=lambda run: run.seed))
-    else:
-      parts += [[run] for run in several]
-  variants = [Variant(label=p[0].label, runs=tuple(p)) for p in parts]
+  variants = [
+    Variant(
+      label=several[0].label,
+      runs=tuple(sorted(several, key=lambda run: run.seed)),
+    )
+    for several in alike.values()
+  ]
   return _told_apart(variants)
+
+
+def _one_a_seed(
+  found: Sequence[runs_lib.Run], left_out: list[LeftOut]
+) -> list[runs_lib.Run]:
+  """The first of runs that differ in their places alone.
+
+  The others are named in `left_out`: a seed that counts twice is no replicate.
+  """
+  first: dict[tuple[str, int], runs_lib.Run] = {}
+  for run in found:
+    kept = first.setdefault((_identity(run), run.seed), run)
+    if kept is not run:
+      left_out.append(
+        LeftOut(
+          str(run.path),
+          f'is seed {run.seed} of the same config as {kept.path}; leave '
+          'out the one that does not count',
+        )
+      )
+  return list(first.values())
 
 
 def _identity(run: runs_lib.Run) -> str:

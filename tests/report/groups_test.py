@@ -54,10 +54,31 @@ def test_a_label_says_what_tells_variants_apart(make_run, changes, says):
   assert alone == 'albert'
 
 
-def test_two_runs_of_one_seed_are_no_replicates(make_run):
-  found = read(make_run('a', 'lev'), make_run('b', 'lev'))
-  assert labels(found) == ['lev (a)', 'lev (b)']
-  again = read(make_run('x/run', 'lev'), make_run('y/run', 'lev'))
+def test_of_two_runs_of_one_seed_the_first_counts(make_run):
+  paths = [make_run(f'lev{seed}', 'lev', seed=seed) for seed in range(3)]
+  found = read(*paths, make_run('again', 'lev', nats=1.0))
+  assert labels(found) == ['lev']
+  assert [run.path for run in found.variants[0].runs] == paths
+  ((path, reason),) = found.left_out
+  assert path.endswith('again')
+  assert reason.startswith(f'is seed 0 of the same config as {paths[0]}')
+
+
+def test_a_rerun_does_not_part_the_baseline(make_run):
+  found = read(
+    make_run('a', nats=2.0),
+    make_run('b', nats=2.4, seed=1),
+    make_run('lucky', nats=1.0, seed=1),
+    make_run('c', 'lev', nats=1.9),
+  )
+  assert [b.seeds for _, b in found.rivals()] == [[0, 1]]
+
+
+def test_directories_of_one_name_are_told_apart_by_their_paths(make_run):
+  other = {'optimizer.b2': 0.9}
+  again = read(
+    make_run('x/run', 'lev'), make_run('y/run', 'lev', changes=other)
+  )
   assert len(set(labels(again))) == 2
   assert all('run' in label for label in labels(again))
 
