@@ -5,6 +5,7 @@ from typing import Any
 
 from leviathan import config as config_lib
 from leviathan import rundir
+from leviathan.report import compare
 from leviathan.report import document
 from leviathan.report import groups as groups_lib
 from leviathan.report import runs
@@ -61,6 +62,11 @@ def warnings(groups: groups_lib.Groups) -> document.Section | None:
         'and is compared with none.'
       )
     elif baseline not in (variant, None):
+      if not compare.pairs(variant, baseline):
+        said.append(
+          f'{variant.label} and {baseline.label} have no seed in common: what '
+          'is said of their difference is unpaired, and has no interval.'
+        )
       said += [
         f'{variant.label} and {baseline.label} differ in {field}: '
         f'{ours!r} and {theirs!r}.'

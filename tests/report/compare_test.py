@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -226,8 +227,9 @@ def test_the_ablation_says_percent_of_perplexity_as_the_paper(make_run):
   section = sections.ablation(found, 'a')
   assert section is not None
   (table,) = section.parts
-  assert [row[3] for row in table.rows] == ['+1.13', '+0.37', '+0.62', '+2.11']
-  assert [row[2] for row in table.rows] == [
+  assert [row[4] for row in table.rows] == ['+1.13', '+0.37', '+0.62', '+2.11']
+  assert [row[2] for row in table.rows] == ['1 seed'] * 4
+  assert [row[3] for row in table.rows] == [
     '-0.0114', '-0.0037', '-0.0062', '-0.0213',
   ]  # fmt: skip
   less = read(*paths[:3])
@@ -235,14 +237,12 @@ def test_the_ablation_says_percent_of_perplexity_as_the_paper(make_run):
   assert sections.ablation(less, 'a') is None
 
 
-def test_the_ablation_sums_though_no_seed_is_common(make_run):
+def test_without_a_common_seed_there_is_no_ablation(make_run):
   paths = [
     make_run(arm, arm, nats, seed=seed)
     for seed, (arm, nats) in enumerate(ARMS.items())
   ]
-  *steps, whole = compare.ablation(read(*paths).variants, 'a')
-  assert sum(p.nats.mean for p in steps) == pytest.approx(whole.nats.mean)
-  assert whole.nats.mean == pytest.approx(-0.15)
+  assert compare.ablation(read(*paths).variants, 'a') == []
 
 
 def test_the_ablation_is_of_one_budget(make_run):
@@ -252,7 +252,7 @@ def test_the_ablation_is_of_one_budget(make_run):
   assert other is None
   section = sections.ablation(read(*paths, longer), 'a')
   assert section is not None
-  assert [row[2] for row in section.parts[0].rows][-1] == '-0.1500'
+  assert [row[3] for row in section.parts[0].rows][-1] == '-0.1500'
 
 
 def test_strata_of_several_seeds_are_paired_by_seed(make_run):
@@ -293,13 +293,50 @@ def test_strata_of_one_seed_are_paired_by_sequence(make_run):
   ]
   tied, lev = read(*paths).variants
   # Half a nat of 50 tokens in 60, in each sequence; not the mean of the file.
-  assert compare.loss(lev, tied, 'a') == pytest.approx((-25 / 60, 0))
+  assert compare.loss(lev, tied, 'a') == pytest.approx([-25 / 60] * 3)
   for side in ('bins', 'input_bins'):
     found = compare.strata(lev, tied, 'a', side)
     # Sequences differ by nats, the runs by the same in each: no doubt is left.
     assert found[2][1:] == pytest.approx((50, -0.5, -0.5, -0.5))
     assert found[3][1:] == pytest.approx((10, 0, 0, 0))
     assert found[0].tokens == 0
+
+
+def test_losses_say_what_they_are_paired_by(make_run):
+  def said(*paths):
+    table = sections.losses(read(*paths), 'a').parts[1]
+    assert table.header[6:] == ['over', 'pairs', 'difference, nats', 'gain, %']
+    return [row[7:] for row in table.rows if row[6] == 'tied']
+
+  tied = write_samples(make_run('a', nats=2.0), 2.0)
+  lev = make_run('b', 'lev', nats=2.1)
+  # Of 10 sequences 9 are as in the other run; the last costs 10 nats more.
+  write_samples(lev, 2.0)
+  file = lev / 'eval' / '4' / 'frequency.samples.jsonl'
+  lines = [json.loads(line) for line in file.read_text().splitlines()]
+  for line in lines[-2:]:
+    line['predicted']['nats'][2] += 10
+  file.write_text(''.join(json.dumps(line) + '\n' for line in lines))
+  ((pairs, nats, gain),) = said(tied, lev)
+  assert pairs == 'sequences'
+  mean, low, high = map(float, re.findall('[-+][0-9.]+', nats))
+  assert nats == f'{mean:+.4f} [{low:+.4f}, {high:+.4f}]'
+  assert mean == pytest.approx(10 / 60, abs=5e-5)
+  assert low == 0 and high - mean > 1.5 * (mean - low)
+  ends = [float(x) for x in re.findall('[-+][0-9.]+', gain)]
+  assert ends == pytest.approx(
+    [compare.gain(x) for x in (mean, high, low)], abs=0.02
+  )
+  assert said(tied, make_run('c', 'lev', seed=1)) == [
+    ['unpaired', '+0.0000', '+0.00']
+  ]
+  several = [
+    make_run(f'{arm}{seed}', arm, seed=seed)
+    for arm in ('tied', 'lev')
+    for seed in range(3)
+  ]
+  assert said(*several) == [['3 seeds', '+0.0000 +- 0.0000', '+0.00 +- 0.00']]
+  assert said(*several[::3]) == [['1 seed', '+0.0000', '+0.00']]
 
 
 def test_strata_without_samples_have_no_interval(make_run):

@@ -65,6 +65,15 @@ def test_a_run_that_goes_on_is_shown_with_a_note(make_run):
   ]
 
 
+def test_without_a_common_seed_it_is_said_once(make_run):
+  said = warned(make_run('a'), make_run('b', 'lev', seed=1))
+  assert said == [
+    'lev and tied have no seed in common: what is said of their difference is '
+    'unpaired, and has no interval.',
+    'lev and tied differ in seeds: [1] and [0].',
+  ]
+
+
 def test_a_variant_without_a_baseline_is_named(make_run):
   said = warned(
     make_run('a'), make_run('b', 'lev', changes={'model.layers': 8})
