@@ -19,6 +19,12 @@ BASELINE = 'tied'  # Where there is one and no other is asked for.
 SEED = 'config.train.seed'
 # How long a run trains may change when it goes on, but variants differ in it.
 BUDGET = ('config.train.steps', 'config.data.batch_size')
+# How fast a run is and what it keeps, not what it learns; of data and token
+# order the contents are compared, not the places.
+FREE = (
+  *(field for field in rundir.FREE if field not in BUDGET),
+  'manifest.format_version',  # Of its checkpoints.
+)
 
 
 class LeftOut(NamedTuple):
@@ -278,7 +284,7 @@ def _identity(run: runs_lib.Run) -> str:
   fields = {
     name: value
     for name, value in rundir.identity(run.config, run.manifest).items()
-    if (not name.startswith(rundir.FREE) or name in BUDGET)
+    if not name.startswith(FREE)
     and name != SEED
     # A manifest of before a field was added is like one without its value.
     and value is not None

@@ -1,5 +1,7 @@
 """Runs that differ in more than the arm are shown with a warning."""
 
+import json
+
 import pytest
 
 from leviathan.report import groups
@@ -54,6 +56,39 @@ def test_other_versions_and_other_items_are_named(make_run):
     "lev and tied differ in manifest.versions.jax: '1.2.4' and '1.2.3'.",
     'lev and tied differ in piqa test.items: 11 and 10.',
   ]
+
+
+def edit(path, change):
+  """Changes the run's manifest."""
+  file = path / 'run.json'
+  file.write_text(json.dumps(change(json.loads(file.read_text()))))
+  return path
+
+
+def test_every_pair_of_runs_is_compared(make_run):
+  def protocol(items):
+    return {'piqa': {'test': {'protocol': {'items': items}, 'acc': 0.5}}}
+
+  paths = [
+    make_run('a', seed=0, tasks=protocol(10)),
+    make_run('b', seed=1, tasks=protocol(10)),
+    make_run('c', 'lev', seed=0, tasks=protocol(10)),
+    make_run('d', 'lev', seed=1, tasks=protocol(11)),
+  ]
+  edit(paths[3], lambda m: m | {'versions': {'jax': '1.2.4'}})
+  assert warned(*paths) == [
+    "runs of lev differ in manifest.versions.jax: '1.2.3' and '1.2.4'.",
+    'runs of lev differ in piqa test.items: 10 and 11.',
+    "lev and tied differ in manifest.versions.jax: '1.2.4' and '1.2.3'.",
+    'lev and tied differ in piqa test.items: 11 and 10.',
+  ]
+
+
+def test_the_version_of_the_files_is_no_difference(make_run):
+  old, new = (make_run(f'lev{i}', 'lev', seed=i) for i in range(2))
+  tied = [make_run('a'), make_run('b', seed=1)]
+  edit(new, lambda manifest: manifest | {'format_version': 2})
+  assert not warned(*tied, old, new)
 
 
 def test_a_run_that_goes_on_is_shown_with_a_note(make_run):
