@@ -8,11 +8,13 @@ import itertools
 import json
 import math
 import statistics
+from typing import Any
 from typing import NamedTuple
 
 from leviathan import config as config_lib
 from leviathan import errors
 from leviathan import rundir
+from leviathan.eval import frequency
 from leviathan.report import runs as runs_lib
 
 BASELINE = 'tied'  # Where there is one and no other is asked for.
@@ -212,7 +214,11 @@ def read(workdirs: Sequence[str], baseline: str | None = None) -> Groups:
     except errors.UserError as e:
       left_out.append(LeftOut(workdir, str(e)))
     else:
-      found.setdefault(str(run.path), run)
+      shown = found.setdefault(str(run.path), run).step
+      if run.step != shown:
+        left_out.append(
+          LeftOut(workdir, f'is shown at step {shown}; name one step of a run')
+        )
   if not found:
     reasons = '; '.join(reason for _, reason in left_out)
     raise errors.CheckpointError(f'no run is left to report: {reasons}')
@@ -374,10 +380,11 @@ def _other_data(
       }
       for r in (run, reference)
     )
+    same = ', with other counts by frequency' if evaluated == wanted else ''
     return (
       f'was evaluated on {_sets(evaluated)}, {reference.path} on '
-      f'{_sets(wanted)}; run leviathan evaluate --workdir={run.path} on the '
-      'same data'
+      f'{_sets(wanted)}{same}; run leviathan evaluate --workdir={run.path} on '
+      'the same data'
     )
   return None
 
@@ -393,9 +400,25 @@ def _shared_sets(
     names &= {
       name
       for name in there.keys() & here.keys()
-      if there[name]['dataset_fingerprint'] == here[name]['dataset_fingerprint']
+      if _of_one_text(here[name], there[name])
     }
   return names
+
+
+def _of_one_text(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
+  """Whether results are of the same tokens, and these in the same bins.
+
+  Early versions did not say of which counts the bins are, nor had all sides.
+  """
+  whole = ('dataset_fingerprint', 'trained_on_counts_sha256')
+  if any(ours[k] != theirs[k] for k in whole if k in ours and k in theirs):
+    return False
+  return all(
+    [row['tokens'] for row in ours[side]]
+    == [row['tokens'] for row in theirs[side]]
+    for side in frequency.SIDES
+    if side in ours and side in theirs
+  )
 
 
 def _on_sets(run: runs_lib.Run, names: set[str]) -> runs_lib.Run:

@@ -29,7 +29,7 @@ class Run:
 
   Attributes:
     path: its directory.
-    step: the latest that was evaluated.
+    step: the one that its directory names, else the latest evaluated.
     label: its arm.
     parameters: counts by component.
     flops: of a token, by part; see `flops.per_token`.
@@ -263,14 +263,19 @@ def _check_bins(run: Run, name: str, figures: dict[str, Any]) -> None:
 
 
 def _evaluated_step(run: rundir.RunDir, workdir: str, planned: int) -> int:
-  """The latest step that `leviathan evaluate` wrote results of."""
+  """The step that was named, or else the latest, of those with results."""
   found = [
     int(p.parent.name)
     for p in run.path.glob('eval/*/perplexity.json')
     if p.parent.name.isdigit()
   ]
+  if run.step is not None and run.step not in found:
+    raise errors.CheckpointError(
+      f'{run.path} was not evaluated at step {run.step}; run leviathan '
+      f'evaluate --workdir={run.path} --step={run.step} first'
+    )
   if found:
-    return max(found)
+    return max(found) if run.step is None else run.step
   rows = metrics.read(run.metrics_file)
   done = max((row['step'] for row in rows), default=0)
   state = f'it is at step {done} of {planned}; ' if done < planned else ''

@@ -96,6 +96,14 @@ def test_a_run_that_is_named_twice_counts_once(make_run):
   assert labels(read(path, path, f'{path}/checkpoints')) == ['lev']
 
 
+def test_of_two_steps_of_a_run_the_first_is_shown(make_run):
+  path = make_run('a', evaluated=(2, 4))
+  found = read(f'{path}/checkpoints/2', path)
+  assert [run.step for v in found.variants for run in v.runs] == [2]
+  ((named, reason),) = found.left_out
+  assert named == str(path) and reason.startswith('is shown at step 2')
+
+
 def test_tied_is_the_baseline_or_else_the_first(make_run):
   paths = make_run('a', 'lev'), make_run('b'), make_run('c', 'albert')
   assert [b.label for b in read(*paths).baselines] == ['tied']
@@ -216,6 +224,25 @@ def test_runs_of_other_data_than_the_baseline_s_are_left_out(make_run, field):
   assert labels(found) == ['tied', 'lev']
   assert [path[-1] for path, _ in found.left_out] == ['a', 'b']
   assert all('another' in reason for _, reason in found.left_out)
+
+
+@pytest.mark.parametrize('change', ['sha', 'tokens'])
+def test_strata_of_other_counts_are_left_out(make_run, change):
+  paths = [make_run('a'), make_run('b', seed=1), make_run('c', 'lev')]
+  for i, path in enumerate(paths):
+    file = path / 'eval' / '4' / 'frequency.json'
+    document = json.loads(file.read_text())
+    figures = document['datasets']['a']
+    figures['trained_on_counts_sha256'] = 'ab'
+    if i == 1 and change == 'sha':
+      figures['trained_on_counts_sha256'] = 'cd'
+    if i == 1 and change == 'tokens':
+      figures['bins'][2]['tokens'] = 49
+    file.write_text(json.dumps(document))
+  found = read(*paths)
+  assert [v.seeds for v in found.variants] == [[0], [0]]
+  ((path, reason),) = found.left_out
+  assert path.endswith('b') and 'with other counts by frequency' in reason
 
 
 def test_sets_that_not_all_were_evaluated_on_are_named(make_run):

@@ -83,6 +83,14 @@ def test_the_latest_evaluated_step_counts(make_run):
   assert math.isnan(found.results['perplexity']['a']['nats_per_token'])
 
 
+def test_a_step_that_is_named_is_the_one_shown(make_run):
+  path = make_run('run', evaluated=(2, 4))
+  found = runs.read(f'{path}/checkpoints/2')
+  assert found.step == 2 and found.tokens == 200
+  with pytest.raises(errors.CheckpointError, match='not evaluated at step 3; '):
+    runs.read(f'{path}/checkpoints/3')
+
+
 def test_metrics_that_end_before_the_evaluation_are_refused(make_run):
   path = make_run('run')
   (path / 'metrics.jsonl').unlink()
