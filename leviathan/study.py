@@ -59,6 +59,16 @@ class Variant:
         f'{config_lib.nearest(self.token_order, files.METHODS)}'
       )
 
+  @property
+  def is_an_arm(self) -> bool:
+    """Whether it is more than its config's arm on other data.
+
+    Else it keeps the arm of its config: a report compares the scales and
+    vocabularies of an arm.
+    """
+    changed = [o for o in self.overrides if not o.startswith('evaluate.')]
+    return bool(self.token_order or changed)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Study:
@@ -343,7 +353,7 @@ class Workspace:
   def _train(self, run: Planned) -> list[str]:
     variant = self.study.variants[run.variant]
     overrides = [
-      f'arm={run.variant}',
+      *([f'arm={run.variant}'] if variant.is_an_arm else []),
       f'data.train={self.study.dataset_of(run.variant)}',
       f'optimizer.learning_rate={run.learning_rate}',
       f'train.seed={run.seed}',

@@ -2,7 +2,8 @@
 
 Differences are ours less theirs in nats per token, so below 0 is better; a gain
 is by how many percent the perplexity is lower, so above 0 is better. Both are
-paired by seed: runs of one seed saw the same batches.
+paired by seed, where there is one in common: runs of one seed saw the same
+batches.
 """
 
 from collections.abc import Callable
@@ -65,20 +66,64 @@ def difference(
   return replicates.Estimate(mean(ours, value) - mean(theirs, value), None)
 
 
+class Interval(NamedTuple):
+  """A difference with the ends of its interval, which is not around it."""
+
+  mean: float
+  low: float
+  high: float
+
+
 def loss(
   ours: groups.Variant, theirs: groups.Variant, dataset: str
-) -> replicates.Estimate:
+) -> replicates.Estimate | Interval:
   """The difference in nats per token; of a single pair, paired by sequence.
 
   Raises:
     CheckpointError: samples of the pair are of different tokens.
   """
+  if pair := by_sequence(ours, theirs, dataset):
+    (row,) = _by_sequence(*pair, dataset, 'total')
+    if math.isfinite(row.low):
+      return Interval(row.nats, row.low, row.high)
+    return replicates.Estimate(row.nats, None)
+  return difference(ours, theirs, nats(dataset))
+
+
+def loss_gain(
+  ours: groups.Variant, theirs: groups.Variant, dataset: str
+) -> replicates.Estimate | Interval:
+  """As `loss`, in percent of the perplexity."""
+  found = loss(ours, theirs, dataset)
+  if isinstance(found, Interval):
+    return Interval(gain(found.mean), gain(found.high), gain(found.low))
+  return gains(ours, theirs, nats(dataset))
+
+
+def paired_by(
+  ours: groups.Variant, theirs: groups.Variant, dataset: str
+) -> str:
+  """What their `loss` is paired by: '3 seeds', 'sequences' or 'unpaired'."""
+  if by_sequence(ours, theirs, dataset):
+    return 'sequences'
+  return counted(len(pairs(ours, theirs)))
+
+
+def counted(seeds: int) -> str:
+  """'3 seeds'; 'unpaired' of none."""
+  if not seeds:
+    return 'unpaired'
+  return f'{seeds} seed' + ('s' if seeds > 1 else '')
+
+
+def by_sequence(
+  ours: groups.Variant, theirs: groups.Variant, dataset: str
+) -> tuple[runs.Run, runs.Run] | None:
+  """Their one pair, if both have samples of the dataset."""
   paired = pairs(ours, theirs)
   if len(paired) == 1 and all(dataset in run.samples for run in paired[0]):
-    (row,) = _by_sequence(*paired[0], dataset, 'total')
-    half = (row.high - row.low) / 2
-    return replicates.Estimate(row.nats, half if math.isfinite(half) else None)
-  return difference(ours, theirs, nats(dataset))
+    return paired[0]
+  return None
 
 
 def gains(
@@ -157,27 +202,27 @@ class Race(NamedTuple):
 def races(
   ours: groups.Variant, theirs: groups.Variant, dataset: str
 ) -> list[Race]:
-  """A pair of one seed each; pairs without curves are left out.
+  """A pair of one seed each, of those whose curves can tell.
 
-  Both curves are smoothed. The baseline's final loss is where its own ends.
+  Both curves are smoothed. The baseline's final loss is where its own ends, and
+  its tokens those at which its own comes to that, so that a curve needs as many
+  as itself. Both must end with a finite loss at the step that is shown, and
+  more than the first evaluation must be known of what is there already.
   """
   found = []
   for run, baseline in pairs(ours, theirs):
-    tokens_P, nats_P = _until_evaluated(run, dataset)
-    end_P, target_P = _until_evaluated(baseline, dataset)
-    if tokens_P and end_P:
-      match = tokens_to(tokens_P, nats_P, smoothed(target_P)[-1])
-      found.append(Race(match, end_P[-1]))
+    (tokens_P, nats_P), (end_P, target_P) = (
+      r.curve(f'validation/{dataset}') for r in (run, baseline)
+    )
+    if tokens_P[-1:] != [run.tokens] or end_P[-1:] != [baseline.tokens]:
+      continue
+    target = smoothed(target_P)[-1]
+    match = tokens_to(tokens_P, nats_P, target)
+    own = tokens_to(end_P, target_P, target)
+    if own.tokens is None or own.at_most or (match.at_most and len(nats_P) < 2):
+      continue
+    found.append(Race(match, own.tokens))
   return found
-
-
-def _until_evaluated(
-  run: runs.Run, dataset: str
-) -> tuple[list[float], list[float]]:
-  """The validation curve up to the step whose results are shown."""
-  tokens_P, nats_P = run.curve(f'validation/{dataset}')
-  count = sum(tokens <= run.tokens for tokens in tokens_P)
-  return tokens_P[:count], nats_P[:count]
 
 
 def curves(
@@ -193,6 +238,7 @@ class Part(NamedTuple):
   name: str
   ours: str
   theirs: str
+  seeds: int
   nats: replicates.Estimate
   gain: replicates.Estimate
 
@@ -201,13 +247,13 @@ def ablation(variants: Sequence[groups.Variant], dataset: str) -> list[Part]:
   """The parts of ABLATION; the nats of all but the last sum to the last's.
 
   Args:
-    variants: of one scale and vocabulary. Of several of an arm, `groups.best`
-      counts.
+    variants: of one scale, vocabulary and budget. Of several of an arm,
+      `groups.best` counts.
     dataset: that is compared.
 
   Returns:
-    Nothing if an arm is missing. Only seeds that all the arms have count, or
-    the parts would not sum; if there is none, the first run of each.
+    Nothing if an arm is missing, or no seed is one that all the arms have: only
+    these count, or the parts would not sum.
   """
   value = nats(dataset)
   of_arm: dict[str, list[groups.Variant]] = {}
@@ -217,6 +263,8 @@ def ablation(variants: Sequence[groups.Variant], dataset: str) -> list[Part]:
   if not names.keys() <= of_arm.keys():
     return []
   used = _with_common_seeds({name: groups.best(of_arm[name]) for name in names})
+  if not all(variant.runs for variant in used.values()):
+    return []
   parts = []
   for part, a, b in ABLATION:
     ours, theirs = used[a], used[b]
@@ -225,6 +273,7 @@ def ablation(variants: Sequence[groups.Variant], dataset: str) -> list[Part]:
         part,
         ours.label,
         theirs.label,
+        len(ours.runs),
         difference(ours, theirs, value),
         gains(ours, theirs, value),
       )
@@ -238,8 +287,8 @@ def _with_common_seeds(
   common = set.intersection(*(set(v.seeds) for v in variants.values()))
   kept = {}
   for name, variant in variants.items():
-    runs_ = [r for r in variant.runs if r.seed in common] or variant.runs[:1]
-    kept[name] = dataclasses.replace(variant, runs=tuple(runs_))
+    runs_ = tuple(r for r in variant.runs if r.seed in common)
+    kept[name] = dataclasses.replace(variant, runs=runs_)
   return kept
 
 
@@ -279,9 +328,8 @@ def strata(
   Raises:
     CheckpointError: samples of the pair are of different tokens.
   """
-  paired = pairs(ours, theirs)
-  if len(paired) == 1 and all(dataset in run.samples for run in paired[0]):
-    return _by_sequence(*paired[0], dataset, side)
+  if pair := by_sequence(ours, theirs, dataset):
+    return _by_sequence(*pair, dataset, side)
   found = []
   for i, row in enumerate(theirs.first.results['frequency'][dataset][side]):
     low = high = value = math.nan

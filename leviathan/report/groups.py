@@ -8,17 +8,25 @@ import itertools
 import json
 import math
 import statistics
+from typing import Any
 from typing import NamedTuple
 
 from leviathan import config as config_lib
 from leviathan import errors
 from leviathan import rundir
+from leviathan.eval import frequency
 from leviathan.report import runs as runs_lib
 
 BASELINE = 'tied'  # Where there is one and no other is asked for.
 SEED = 'config.train.seed'
 # How long a run trains may change when it goes on, but variants differ in it.
 BUDGET = ('config.train.steps', 'config.data.batch_size')
+# How fast a run is and what it keeps, not what it learns; of data and token
+# order the contents are compared, not the places.
+FREE = (
+  *(field for field in rundir.FREE if field not in BUDGET),
+  'manifest.format_version',  # Of its checkpoints.
+)
 
 
 class LeftOut(NamedTuple):
@@ -78,6 +86,16 @@ class Variant:
     return Setting(*(model[name] for name in Setting._fields))
 
   @property
+  def budget(self) -> tuple[int, int]:
+    """(tokens seen, planned steps): what is left, the schedule anneals away."""
+    return self.first.tokens, self.first.planned_steps
+
+  @property
+  def running(self) -> bool:
+    """Whether its runs are not at their end."""
+    return any(run.step < run.planned_steps for run in self.runs)
+
+  @property
   def loss(self) -> float:
     """Nats per token, the mean over runs and datasets; inf if not finite."""
     mean = statistics.fmean(
@@ -120,10 +138,24 @@ class Groups:
     names = self.baselines[0].first.results['perplexity']
     return [name for name in names if name.rpartition('/')[0] == dataset]
 
-  @property
-  def settings(self) -> list[Setting]:
-    """Each scale and vocabulary, in order."""
-    return list(dict.fromkeys(v.setting for v in self.variants))
+  def peers(self, variant: Variant) -> list[Variant]:
+    """Those of its scale, vocabulary and budget, itself among them.
+
+    A variant whose runs go on has none, unless all of its scale and vocabulary
+    go on: a loss before the end of the schedule is not that of the arm.
+    """
+    alike = [v for v in self.variants if v.setting == variant.setting]
+    if variant.running and not all(v.running for v in alike):
+      return []
+    return [v for v in alike if v.budget == variant.budget]
+
+  def comparable(self) -> list[list[Variant]]:
+    """The variants by what they are compared within, in order; see `peers`."""
+    found: list[list[Variant]] = []
+    for variant in self.variants:
+      if (peers := self.peers(variant)) and peers not in found:
+        found.append(peers)
+    return found
 
   def vocabularies(self) -> dict[int, 'Groups']:
     """{V: the groups of it}; their bins of frequency are not one another's."""
@@ -141,12 +173,12 @@ class Groups:
   def baseline(self, variant: Variant) -> Variant | None:
     """What a variant is compared with: itself, if it is a baseline.
 
-    Else the best baseline of its scale and vocabulary: a gain over one with an
-    ill-chosen learning rate would say nothing. None if there is none.
+    Else the best baseline of its peers: a gain over one with an ill-chosen
+    learning rate would say nothing. None if there is none.
     """
     if variant in self.baselines:
       return variant
-    alike = [b for b in self.baselines if b.setting == variant.setting]
+    alike = [v for v in self.peers(variant) if v in self.baselines]
     return best(alike) if alike else None
 
   def rivals(self) -> list[tuple[Variant, Variant]]:
@@ -182,7 +214,11 @@ def read(workdirs: Sequence[str], baseline: str | None = None) -> Groups:
     except errors.UserError as e:
       left_out.append(LeftOut(workdir, str(e)))
     else:
-      found.setdefault(str(run.path), run)
+      shown = found.setdefault(str(run.path), run).step
+      if run.step != shown:
+        left_out.append(
+          LeftOut(workdir, f'is shown at step {shown}; name one step of a run')
+        )
   if not found:
     reasons = '; '.join(reason for _, reason in left_out)
     raise errors.CheckpointError(f'no run is left to report: {reasons}')
@@ -195,6 +231,7 @@ def read(workdirs: Sequence[str], baseline: str | None = None) -> Groups:
       left_out.append(LeftOut(str(run.path), reason))
     else:
       kept.append(run)
+  kept = _one_a_seed(kept, left_out)
   sets = set.intersection(*(_shared_sets(r, references) for r in kept))
   if not sets:
     raise errors.CheckpointError(
@@ -213,18 +250,39 @@ def read(workdirs: Sequence[str], baseline: str | None = None) -> Groups:
 
 
 def grouped(found: Iterable[runs_lib.Run]) -> list[Variant]:
-  """Variants with their labels; runs of one seed are never one variant."""
+  """Variants with their labels, of runs of which no two are the same."""
   alike: dict[str, list[runs_lib.Run]] = {}
   for run in found:
     alike.setdefault(_identity(run), []).append(run)
-  parts: list[list[runs_lib.Run]] = []
-  for several in alike.values():
-    if len({run.seed for run in several}) == len(several):
-      parts.append(sorted(several, key=lambda run: run.seed))
-    else:
-      parts += [[run] for run in several]
-  variants = [Variant(label=p[0].label, runs=tuple(p)) for p in parts]
+  variants = [
+    Variant(
+      label=several[0].label,
+      runs=tuple(sorted(several, key=lambda run: run.seed)),
+    )
+    for several in alike.values()
+  ]
   return _told_apart(variants)
+
+
+def _one_a_seed(
+  found: Sequence[runs_lib.Run], left_out: list[LeftOut]
+) -> list[runs_lib.Run]:
+  """The first of runs that differ in their places alone.
+
+  The others are named in `left_out`: a seed that counts twice is no replicate.
+  """
+  first: dict[tuple[str, int], runs_lib.Run] = {}
+  for run in found:
+    kept = first.setdefault((_identity(run), run.seed), run)
+    if kept is not run:
+      left_out.append(
+        LeftOut(
+          str(run.path),
+          f'is seed {run.seed} of the same config as {kept.path}; leave '
+          'out the one that does not count',
+        )
+      )
+  return list(first.values())
 
 
 def _identity(run: runs_lib.Run) -> str:
@@ -232,7 +290,7 @@ def _identity(run: runs_lib.Run) -> str:
   fields = {
     name: value
     for name, value in rundir.identity(run.config, run.manifest).items()
-    if (not name.startswith(rundir.FREE) or name in BUDGET)
+    if not name.startswith(FREE)
     and name != SEED
     # A manifest of before a field was added is like one without its value.
     and value is not None
@@ -322,10 +380,11 @@ def _other_data(
       }
       for r in (run, reference)
     )
+    same = ', with other counts by frequency' if evaluated == wanted else ''
     return (
       f'was evaluated on {_sets(evaluated)}, {reference.path} on '
-      f'{_sets(wanted)}; run leviathan evaluate --workdir={run.path} on the '
-      'same data'
+      f'{_sets(wanted)}{same}; run leviathan evaluate --workdir={run.path} on '
+      'the same data'
     )
   return None
 
@@ -341,9 +400,25 @@ def _shared_sets(
     names &= {
       name
       for name in there.keys() & here.keys()
-      if there[name]['dataset_fingerprint'] == here[name]['dataset_fingerprint']
+      if _of_one_text(here[name], there[name])
     }
   return names
+
+
+def _of_one_text(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
+  """Whether results are of the same tokens, and these in the same bins.
+
+  Early versions did not say of which counts the bins are, nor had all sides.
+  """
+  whole = ('dataset_fingerprint', 'trained_on_counts_sha256')
+  if any(ours[k] != theirs[k] for k in whole if k in ours and k in theirs):
+    return False
+  return all(
+    [row['tokens'] for row in ours[side]]
+    == [row['tokens'] for row in theirs[side]]
+    for side in frequency.SIDES
+    if side in ours and side in theirs
+  )
 
 
 def _on_sets(run: runs_lib.Run, names: set[str]) -> runs_lib.Run:

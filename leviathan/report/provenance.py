@@ -5,6 +5,7 @@ from typing import Any
 
 from leviathan import config as config_lib
 from leviathan import rundir
+from leviathan.report import compare
 from leviathan.report import document
 from leviathan.report import groups as groups_lib
 from leviathan.report import runs
@@ -19,13 +20,8 @@ ARM = (
   'manifest.parameters.',
   'manifest.token_order',
 )
-# How fast a run is and what it keeps, not what it learns; of data and token
-# order the contents are compared, not the places.
-FREE = tuple(
-  field
-  for field in rundir.FREE
-  if field not in groups_lib.BUDGET and field != 'manifest.versions.'
-)
+VERSIONS = 'manifest.versions.'
+FREE = tuple(field for field in groups_lib.FREE if field != VERSIONS)
 
 
 def left_out(groups: groups_lib.Groups) -> document.Section | None:
@@ -47,19 +43,29 @@ def warnings(groups: groups_lib.Groups) -> document.Section | None:
   """What differs besides the arm, and which runs go on."""
   said = [
     f'{run.path} is not at its end: it is shown at step {run.step:,} of '
-    f'{run.planned_steps:,}.'
+    f'{run.planned_steps:,}'
+    + ('.' if groups.peers(variant) else ', and compared with none.')
     for variant in groups.variants
     for run in variant.runs
     if run.step < run.planned_steps
   ]
   for variant in groups.variants:
+    said += [
+      f'runs of {variant.label} differ in {field}: {ours!r} and {theirs!r}.'
+      for field, (ours, theirs) in within(variant).items()
+    ]
     baseline = groups.baseline(variant)
-    if baseline is None:
+    if baseline is None and groups.peers(variant):
       said.append(
-        f'{variant.label} has no baseline of its scale and vocabulary, and is '
-        'compared with none.'
+        f'{variant.label} has no baseline of its scale, vocabulary and budget, '
+        'and is compared with none.'
       )
-    elif baseline is not variant:
+    elif baseline not in (variant, None):
+      if not compare.pairs(variant, baseline):
+        said.append(
+          f'{variant.label} and {baseline.label} have no seed in common: what '
+          'is said of their difference is unpaired, and has no interval.'
+        )
       said += [
         f'{variant.label} and {baseline.label} differ in {field}: '
         f'{ours!r} and {theirs!r}.'
@@ -73,24 +79,36 @@ def differences(
 ) -> dict[str, tuple[Any, Any]]:
   """{field: (ours, theirs)} of all that differs but should not.
 
-  Seeds and tokens are compared, fields of config and manifest that are no part
-  of an arm, and how tasks were done; of each variant's first run.
+  Seeds are compared, fields of config and manifest that are no part of an arm,
+  and how tasks were done; of each pair of runs, of a field the first that
+  differs.
   """
   found: dict[str, tuple[Any, Any]] = {}
   if ours.seeds != theirs.seeds:
     found['seeds'] = (ours.seeds, theirs.seeds)
-  a, b = ours.first, theirs.first
-  if a.tokens != b.tokens:
-    found['tokens'] = (a.tokens, b.tokens)
-  fields = config_lib.differences(
-    rundir.identity(a.config, a.manifest), rundir.identity(b.config, b.manifest)
-  )
-  for field, pair in fields.items():
-    if not field.startswith((*ARM, *FREE)) and field != groups_lib.SEED:
-      found[field] = pair
-  protocols = _protocols(a), _protocols(b)
-  for name in protocols[0].keys() & protocols[1].keys():
-    found |= config_lib.differences(*(p[name] for p in protocols))
+  pairs = compare.pairs(ours, theirs) or [(ours.first, theirs.first)]
+  return found | _of_pairs(pairs)
+
+
+def within(variant: groups_lib.Variant) -> dict[str, tuple[Any, Any]]:
+  """As `differences`, of the first run of a variant and its others."""
+  return _of_pairs([(variant.first, run) for run in variant.runs[1:]])
+
+
+def _of_pairs(
+  pairs: Sequence[tuple[runs.Run, runs.Run]],
+) -> dict[str, tuple[Any, Any]]:
+  found: dict[str, tuple[Any, Any]] = {}
+  for a, b in reversed(pairs):
+    fields = config_lib.differences(
+      *(rundir.identity(run.config, run.manifest) for run in (a, b))
+    )
+    for field, values in fields.items():
+      if not field.startswith((*ARM, *FREE)) and field != groups_lib.SEED:
+        found[field] = values
+    ours, theirs = _protocols(a), _protocols(b)
+    for name in ours.keys() & theirs.keys():
+      found |= config_lib.differences(ours[name], theirs[name])
   return found
 
 

@@ -16,15 +16,10 @@ from leviathan import metrics
 from leviathan import model as model_lib
 from leviathan import parameters
 from leviathan import rundir
+from leviathan.eval import frequency
 
 SAMPLES_FILE = 'frequency.samples.jsonl'
 TASKS = ('perplexity', 'frequency')  # A report needs them of every run.
-# What a curve may be drawn by, and how the axis is called.
-AXES = {
-  'tokens': 'tokens seen',
-  'seconds': 'seconds of training steps',
-  'flops': 'model FLOPs',
-}
 SLOW = 5.0  # medians; a step that takes longer was not at work all the time
 
 
@@ -34,7 +29,7 @@ class Run:
 
   Attributes:
     path: its directory.
-    step: the latest that was evaluated.
+    step: the one that its directory names, else the latest evaluated.
     label: its arm.
     parameters: counts by component.
     flops: of a token, by part; see `flops.per_token`.
@@ -71,11 +66,12 @@ class Run:
   def curve(
     self, split: str, by: str = 'tokens'
   ) -> tuple[list[float], list[float]]:
-    """(x, nats per token) of a split, where the loss is finite.
+    """(x, nats per token) of a split up to `step`, where the loss is finite.
 
     Args:
       split: 'train' or 'validation/NAME'.
-      by: of `AXES`. Points whose step has no row of training have no seconds.
+      by: 'tokens', 'seconds' or 'flops'. Points whose step has no row of
+        training have no seconds.
     """
     at = {
       'tokens': lambda row: row['tokens'],
@@ -85,7 +81,7 @@ class Run:
     points = [
       (at(row), row['nats_per_token'])
       for row in self.rows
-      if row['split'] == split
+      if row['split'] == split and row['step'] <= self.step
     ]
     finite = [p for p in points if all(map(math.isfinite, p))]
     return [x for x, _ in finite], [y for _, y in finite]
@@ -105,9 +101,8 @@ class Run:
     """
     rows = [row for row in self.rows if row['split'] == 'train']
     before = [0, *(row['tokens'] for row in rows)]
-    # Early versions wrote no seconds, but a rate.
     taken = [
-      row.get('step_seconds', (row['tokens'] - n) / row['tokens_per_second'])
+      _seconds(row, row['tokens'] - n)
       for n, row in zip(before, rows, strict=False)
     ]
     usual = statistics.median([s for s in taken if math.isfinite(s)] or [0.0])
@@ -157,6 +152,13 @@ class Run:
     return found
 
 
+def _seconds(row: dict[str, Any], tokens: int) -> float:
+  """Of a training step; early versions wrote none, but a rate."""
+  if 'step_seconds' in row:
+    return row['step_seconds']
+  return tokens / row['tokens_per_second'] if row['tokens_per_second'] else 0.0
+
+
 def read(workdir: str) -> Run:
   """The run in a directory.
 
@@ -167,8 +169,17 @@ def read(workdir: str) -> Run:
   """
   run = rundir.open_(workdir)
   try:
-    return _read(run, workdir)
-  except (AttributeError, KeyError, TypeError, ValueError) as e:
+    found = _read(run, workdir)
+    _check(found)
+    return found
+  except (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    OSError,
+    TypeError,
+    ValueError,
+  ) as e:
     raise errors.CheckpointError(
       f'{run.path} is not as leviathan writes a run '
       f'({type(e).__name__}: {e}); restore its files or leave it out'
@@ -210,15 +221,61 @@ def _read(run: rundir.RunDir, workdir: str) -> Run:
   )
 
 
+def _check(run: Run) -> None:
+  """Reads what a report will, so that what is missing shows here.
+
+  Raises:
+    CheckpointError: the evaluation is of other bins of frequency than ours.
+    Exception: as `read` catches them.
+  """
+  _ = run.seed, run.seconds, run.tokens_per_second, {**run.manifest['versions']}
+  _ = math.isfinite(run.config['optimizer']['learning_rate'])
+  for split in ('train', *run.validation_splits):
+    run.curve(split, 'seconds')
+  for task, sets in run.results.items():
+    for figures in sets.values():
+      wanted = {m.removesuffix('_stderr') for m in figures if 'stderr' in m}
+      if task == 'perplexity':
+        wanted |= {'nats_per_token', 'bits_per_byte', 'unigram_entropy_nats'}
+      _ = [math.isfinite(figures[metric]) for metric in wanted]
+      if task in TASKS:
+        _ = figures['dataset_fingerprint'][:12]
+  for name, figures in run.results['frequency'].items():
+    _check_bins(run, name, figures)
+  for line in itertools.chain(*run.samples.values()):
+    for side in frequency.SIDES.values():
+      lengths = {len(line[side][key]) for key in ('nats', 'tokens')}
+      if lengths != {len(frequency.NAMES)}:
+        raise ValueError(f'a line of {SAMPLES_FILE} has not all bins')
+
+
+def _check_bins(run: Run, name: str, figures: dict[str, Any]) -> None:
+  """Of a set: they are matched by their places, so all must be there."""
+  sides = [side for side in frequency.SIDES if side in figures]
+  for bins in (figures[side] for side in dict.fromkeys(['bins', *sides])):
+    _ = [(row['types'] + 0, row['tokens'] + 0) for row in bins]
+    if [row['frequency'] for row in bins] != [*frequency.NAMES]:
+      raise errors.CheckpointError(
+        f'{run.path} has other bins of frequency on {name} than '
+        f'{", ".join(frequency.NAMES)}; run leviathan evaluate '
+        f'--workdir={run.path} --step={run.step} --tasks=frequency'
+      )
+
+
 def _evaluated_step(run: rundir.RunDir, workdir: str, planned: int) -> int:
-  """The latest step that `leviathan evaluate` wrote results of."""
+  """The step that was named, or else the latest, of those with results."""
   found = [
     int(p.parent.name)
     for p in run.path.glob('eval/*/perplexity.json')
     if p.parent.name.isdigit()
   ]
+  if run.step is not None and run.step not in found:
+    raise errors.CheckpointError(
+      f'{run.path} was not evaluated at step {run.step}; run leviathan '
+      f'evaluate --workdir={run.path} --step={run.step} first'
+    )
   if found:
-    return max(found)
+    return max(found) if run.step is None else run.step
   rows = metrics.read(run.metrics_file)
   done = max((row['step'] for row in rows), default=0)
   state = f'it is at step {done} of {planned}; ' if done < planned else ''

@@ -38,14 +38,15 @@ def losses(groups: groups_lib.Groups, dataset: str) -> document.Section:
     )
   header = [
       'arm', 'seeds', 'tokens trained on', 'nats per token', 'perplexity',
-      'bits per byte', 'over', 'difference, nats', 'gain, %',
+      'bits per byte', 'over', 'pairs', 'difference, nats', 'gain, %',
   ]  # yapf: disable
   caption = (
     'Held out, at the last evaluated step: means over seeds, with the 95 % '
     "interval of Student's t over them; the perplexity is that of the mean. "
-    'Differences are paired by seed, below 0 is better; of a single seed they '
-    'are paired by sequence, with the interval of the bootstrap over these. A '
-    'gain is by how much the perplexity is lower.'
+    'Of differences, below 0 is better; a gain is by how much the perplexity '
+    'is lower. After +- is half of such an interval of pairs of one seed each; '
+    'in brackets is that of the bootstrap over the sequences of a single pair, '
+    'which says nothing of other seeds; of what is unpaired none is known.'
   )
   table = document.Table(tables.name('loss', dataset), caption, header, rows)
   entropies = {
@@ -79,17 +80,25 @@ def _over_baseline(
   variant: groups_lib.Variant,
   dataset: str,
 ) -> list[str]:
-  """[the baseline, difference in nats, gain in %]."""
+  """[the baseline, pairs, difference in nats, gain in %]."""
   baseline = groups.baseline(variant)
   if baseline is None or baseline is variant:
-    return [tables.NONE] * 3
+    return [tables.NONE] * 4
+  rivals = variant, baseline
   return [
     baseline.label,
-    tables.said(compare.loss(variant, baseline, dataset), '+.4f'),
-    tables.said(
-      compare.gains(variant, baseline, compare.nats(dataset)), '+.2f'
-    ),
+    compare.paired_by(*rivals, dataset),
+    _said(compare.loss(*rivals, dataset), '+.4f'),
+    _said(compare.loss_gain(*rivals, dataset), '+.2f'),
   ]
+
+
+def _said(found: replicates.Estimate | compare.Interval, form: str) -> str:
+  """'-0.0312 +- 0.0024', or '-0.0312 [-0.0401, -0.0223]'."""
+  if isinstance(found, compare.Interval):
+    mean, low, high = (format(value, form) for value in found)
+    return f'{mean} [{low}, {high}]'
+  return tables.said(found, form)
 
 
 def subsets(groups: groups_lib.Groups, dataset: str) -> document.Section | None:
@@ -132,10 +141,10 @@ def tokens_to_match(
   header = ['arm', 'over', 'tokens to match', 'factor', "baseline's tokens"]
   caption = (
     "Tokens until the baseline's final loss is reached, and by what factor "
-    'they are fewer than the tokens of the baseline; paired by seed, means '
-    'over seeds. The validation curves are smoothed into ones that never rise '
-    '(isotonic regression) and read by straight lines between evaluations, '
-    'never beyond the last one.'
+    'they are fewer than those after which the baseline itself is there; '
+    'paired by seed, means over seeds. The validation curves are smoothed into '
+    'ones that never rise (isotonic regression) and read by straight lines '
+    'between evaluations, never beyond the last one.'
   )
   table = document.Table(
     tables.name('tokens_to_match', dataset), caption, header, rows
@@ -150,35 +159,31 @@ def _raced(races: Sequence[compare.Race]) -> list[str]:
   if failed:
     some = f' by {failed} of {len(races)} seeds' if len(races) > 1 else ''
     return [f'not reached{some}', tables.NONE, baseline]
-  bound = any(race.match.at_most for race in races)
   tokens = statistics.fmean(race.match.tokens or math.nan for race in races)
   factor = replicates.estimate([race.factor for race in races])
-  return [
-    f'{"at most " if bound else ""}{tokens:,.0f}',
-    f'{"at least " if bound else ""}{tables.said(factor, ".2f")}',
-    baseline,
-  ]
+  if any(race.match.at_most for race in races):  # A bound has no interval.
+    return [f'at most {tokens:,.0f}', f'at least {factor.mean:.2f}', baseline]
+  return [f'{tokens:,.0f}', tables.said(factor, '.2f'), baseline]
 
 
 def ablation(
   groups: groups_lib.Groups, dataset: str
 ) -> document.Section | None:
-  """What the gain is made of, at each scale and vocabulary with all arms."""
+  """What the gain is made of, at each scale and budget with all arms."""
   rows = [
     [
       part.name,
       f'{part.ours} over {part.theirs}',
+      compare.counted(part.seeds),
       tables.said(part.nats, '+.4f'),
       tables.said(part.gain, '+.2f'),
     ]
-    for setting in groups.settings
-    for part in compare.ablation(
-      [v for v in groups.variants if v.setting == setting], dataset
-    )
+    for variants in groups.comparable()
+    for part in compare.ablation(variants, dataset)
   ]
   if not rows:
     return None
-  header = ['part', 'arms', 'difference, nats', 'gain, %']
+  header = ['part', 'arms', 'pairs', 'difference, nats', 'gain, %']
   caption = (
     'A part is what one arm has over another. Differences in nats sum to that '
     'of the whole; the gains in perplexity multiply, so their percentages sum '

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -146,8 +147,36 @@ def test_tokens_to_match_are_those_of_every_seed_or_of_none(make_run):
   assert table.rows == [
     ['lev', 'tied', '250', '1.67 +- 4.24', '400'],
     ['untied', 'tied', 'not reached by 1 of 2 seeds', '-', '400'],
-    ['albert', 'tied', 'at most 200', 'at least 2.00 +- 0.00', '400'],
+    ['albert', 'tied', 'at most 200', 'at least 2.00', '400'],
   ]
+
+
+def test_a_curve_matches_itself_with_as_many_tokens(make_run):
+  # Smoothed it ends with 2.55, which it comes to at 200 tokens.
+  curve = {1: 3.0, 2: 2.5, 4: 2.6}
+  found = read(make_run('a', curve=curve), make_run('b', 'lev', curve=curve))
+  (race,) = compare.races(found.variants[1], found.variants[0], 'a')
+  assert race.factor == 1
+  assert race.baseline_tokens == race.match.tokens == pytest.approx(200)
+
+
+LOST = float('nan')
+
+
+@pytest.mark.parametrize(
+  'tied, lev',
+  [
+    ({1: 3.0, 2: 2.9, 4: LOST}, {1: 2.8, 4: 2.0}),
+    ({1: 3.0, 4: 2.5}, {1: 2.8, 2: 2.0, 4: LOST}),
+    ({1: 3.0, 2: 2.5}, {1: 2.8, 4: 2.0}),  # Not evaluated when it ended.
+    ({4: 3.0}, {4: 2.5}),
+    ({1: 5.0, 4: 3.0}, {4: 2.5}),
+    ({1: 3.0, 4: 3.5}, {1: 2.8, 4: 2.0}),
+  ],
+)
+def test_curves_that_cannot_tell_run_no_race(make_run, tied, lev):
+  found = read(make_run('a', curve=tied), make_run('b', 'lev', curve=lev))
+  assert compare.races(found.variants[1], found.variants[0], 'a') == []
 
 
 def test_a_run_that_goes_on_races_no_further_than_it_is_shown(make_run):
@@ -198,8 +227,9 @@ def test_the_ablation_says_percent_of_perplexity_as_the_paper(make_run):
   section = sections.ablation(found, 'a')
   assert section is not None
   (table,) = section.parts
-  assert [row[3] for row in table.rows] == ['+1.13', '+0.37', '+0.62', '+2.11']
-  assert [row[2] for row in table.rows] == [
+  assert [row[4] for row in table.rows] == ['+1.13', '+0.37', '+0.62', '+2.11']
+  assert [row[2] for row in table.rows] == ['1 seed'] * 4
+  assert [row[3] for row in table.rows] == [
     '-0.0114', '-0.0037', '-0.0062', '-0.0213',
   ]  # fmt: skip
   less = read(*paths[:3])
@@ -207,14 +237,22 @@ def test_the_ablation_says_percent_of_perplexity_as_the_paper(make_run):
   assert sections.ablation(less, 'a') is None
 
 
-def test_the_ablation_sums_though_no_seed_is_common(make_run):
+def test_without_a_common_seed_there_is_no_ablation(make_run):
   paths = [
     make_run(arm, arm, nats, seed=seed)
     for seed, (arm, nats) in enumerate(ARMS.items())
   ]
-  *steps, whole = compare.ablation(read(*paths).variants, 'a')
-  assert sum(p.nats.mean for p in steps) == pytest.approx(whole.nats.mean)
-  assert whole.nats.mean == pytest.approx(-0.15)
+  assert compare.ablation(read(*paths).variants, 'a') == []
+
+
+def test_the_ablation_is_of_one_budget(make_run):
+  paths = [make_run(arm, arm, nats) for arm, nats in ARMS.items()]
+  longer = make_run('longer', nats=2.0, steps=8, evaluated=(8,))
+  other = sections.ablation(read(*paths[1:], longer), 'a')
+  assert other is None
+  section = sections.ablation(read(*paths, longer), 'a')
+  assert section is not None
+  assert [row[3] for row in section.parts[0].rows][-1] == '-0.1500'
 
 
 def test_strata_of_several_seeds_are_paired_by_seed(make_run):
@@ -255,13 +293,50 @@ def test_strata_of_one_seed_are_paired_by_sequence(make_run):
   ]
   tied, lev = read(*paths).variants
   # Half a nat of 50 tokens in 60, in each sequence; not the mean of the file.
-  assert compare.loss(lev, tied, 'a') == pytest.approx((-25 / 60, 0))
+  assert compare.loss(lev, tied, 'a') == pytest.approx([-25 / 60] * 3)
   for side in ('bins', 'input_bins'):
     found = compare.strata(lev, tied, 'a', side)
     # Sequences differ by nats, the runs by the same in each: no doubt is left.
     assert found[2][1:] == pytest.approx((50, -0.5, -0.5, -0.5))
     assert found[3][1:] == pytest.approx((10, 0, 0, 0))
     assert found[0].tokens == 0
+
+
+def test_losses_say_what_they_are_paired_by(make_run):
+  def said(*paths):
+    table = sections.losses(read(*paths), 'a').parts[1]
+    assert table.header[6:] == ['over', 'pairs', 'difference, nats', 'gain, %']
+    return [row[7:] for row in table.rows if row[6] == 'tied']
+
+  tied = write_samples(make_run('a', nats=2.0), 2.0)
+  lev = make_run('b', 'lev', nats=2.1)
+  # Of 10 sequences 9 are as in the other run; the last costs 10 nats more.
+  write_samples(lev, 2.0)
+  file = lev / 'eval' / '4' / 'frequency.samples.jsonl'
+  lines = [json.loads(line) for line in file.read_text().splitlines()]
+  for line in lines[-2:]:
+    line['predicted']['nats'][2] += 10
+  file.write_text(''.join(json.dumps(line) + '\n' for line in lines))
+  ((pairs, nats, gain),) = said(tied, lev)
+  assert pairs == 'sequences'
+  mean, low, high = map(float, re.findall('[-+][0-9.]+', nats))
+  assert nats == f'{mean:+.4f} [{low:+.4f}, {high:+.4f}]'
+  assert mean == pytest.approx(10 / 60, abs=5e-5)
+  assert low == 0 and high - mean > 1.5 * (mean - low)
+  ends = [float(x) for x in re.findall('[-+][0-9.]+', gain)]
+  assert ends == pytest.approx(
+    [compare.gain(x) for x in (mean, high, low)], abs=0.02
+  )
+  assert said(tied, make_run('c', 'lev', seed=1)) == [
+    ['unpaired', '+0.0000', '+0.00']
+  ]
+  several = [
+    make_run(f'{arm}{seed}', arm, seed=seed)
+    for arm in ('tied', 'lev')
+    for seed in range(3)
+  ]
+  assert said(*several) == [['3 seeds', '+0.0000 +- 0.0000', '+0.00 +- 0.00']]
+  assert said(*several[::3]) == [['1 seed', '+0.0000', '+0.00']]
 
 
 def test_strata_without_samples_have_no_interval(make_run):

@@ -54,10 +54,31 @@ def test_a_label_says_what_tells_variants_apart(make_run, changes, says):
   assert alone == 'albert'
 
 
-def test_two_runs_of_one_seed_are_no_replicates(make_run):
-  found = read(make_run('a', 'lev'), make_run('b', 'lev'))
-  assert labels(found) == ['lev (a)', 'lev (b)']
-  again = read(make_run('x/run', 'lev'), make_run('y/run', 'lev'))
+def test_of_two_runs_of_one_seed_the_first_counts(make_run):
+  paths = [make_run(f'lev{seed}', 'lev', seed=seed) for seed in range(3)]
+  found = read(*paths, make_run('again', 'lev', nats=1.0))
+  assert labels(found) == ['lev']
+  assert [run.path for run in found.variants[0].runs] == paths
+  ((path, reason),) = found.left_out
+  assert path.endswith('again')
+  assert reason.startswith(f'is seed 0 of the same config as {paths[0]}')
+
+
+def test_a_rerun_does_not_part_the_baseline(make_run):
+  found = read(
+    make_run('a', nats=2.0),
+    make_run('b', nats=2.4, seed=1),
+    make_run('lucky', nats=1.0, seed=1),
+    make_run('c', 'lev', nats=1.9),
+  )
+  assert [b.seeds for _, b in found.rivals()] == [[0, 1]]
+
+
+def test_directories_of_one_name_are_told_apart_by_their_paths(make_run):
+  other = {'optimizer.b2': 0.9}
+  again = read(
+    make_run('x/run', 'lev'), make_run('y/run', 'lev', changes=other)
+  )
   assert len(set(labels(again))) == 2
   assert all('run' in label for label in labels(again))
 
@@ -73,6 +94,14 @@ def test_a_run_that_goes_on_is_no_replicate_of_one_at_its_end(make_run):
 def test_a_run_that_is_named_twice_counts_once(make_run):
   path = make_run('a', 'lev')
   assert labels(read(path, path, f'{path}/checkpoints')) == ['lev']
+
+
+def test_of_two_steps_of_a_run_the_first_is_shown(make_run):
+  path = make_run('a', evaluated=(2, 4))
+  found = read(f'{path}/checkpoints/2', path)
+  assert [run.step for v in found.variants for run in v.runs] == [2]
+  ((named, reason),) = found.left_out
+  assert named == str(path) and reason.startswith('is shown at step 2')
 
 
 def test_tied_is_the_baseline_or_else_the_first(make_run):
@@ -130,6 +159,34 @@ def test_of_several_baselines_the_one_of_most_seeds_then_the_best(make_run):
   assert one.rivals()[-1][1].label == 'tied, rate 0.016'
 
 
+def test_a_baseline_of_another_budget_is_none(make_run):
+  short = {'steps': 2, 'evaluated': (2,)}
+  paths = [
+    make_run('a', nats=2.2, **short),
+    make_run('b', nats=1.8),
+    make_run('c', 'lev', nats=2.0, **short),
+  ]
+  found = read(*paths)
+  assert [(v.label, b.label) for v, b in found.rivals()] == [
+    ('lev', 'tied (a)')
+  ]
+  assert read(*paths[1:]).rivals() == []
+
+
+def test_a_run_that_goes_on_is_compared_with_none(make_run):
+  paths = [
+    make_run('a', nats=3.0, evaluated=(1,)),
+    make_run('b', 'lev', nats=2.5),
+    make_run('c', 'albert', nats=2.5, evaluated=(1,)),
+  ]
+  found = read(*paths)
+  assert found.rivals() == []
+  assert [[v.label for v in peers] for peers in found.comparable()] == [['lev']]
+  # When all go on, they are at least at the same step of one schedule.
+  found = read(*paths[::2])
+  assert [(v.label, b.label) for v, b in found.rivals()] == [('albert', 'tied')]
+
+
 def test_what_is_no_run_is_left_out_with_the_reason(make_run, tmp_path):
   broken, running = make_run('broken'), make_run('running', evaluated=())
   (broken / 'run.json').write_text('{')
@@ -167,6 +224,25 @@ def test_runs_of_other_data_than_the_baseline_s_are_left_out(make_run, field):
   assert labels(found) == ['tied', 'lev']
   assert [path[-1] for path, _ in found.left_out] == ['a', 'b']
   assert all('another' in reason for _, reason in found.left_out)
+
+
+@pytest.mark.parametrize('change', ['sha', 'tokens'])
+def test_strata_of_other_counts_are_left_out(make_run, change):
+  paths = [make_run('a'), make_run('b', seed=1), make_run('c', 'lev')]
+  for i, path in enumerate(paths):
+    file = path / 'eval' / '4' / 'frequency.json'
+    document = json.loads(file.read_text())
+    figures = document['datasets']['a']
+    figures['trained_on_counts_sha256'] = 'ab'
+    if i == 1 and change == 'sha':
+      figures['trained_on_counts_sha256'] = 'cd'
+    if i == 1 and change == 'tokens':
+      figures['bins'][2]['tokens'] = 49
+    file.write_text(json.dumps(document))
+  found = read(*paths)
+  assert [v.seeds for v in found.variants] == [[0], [0]]
+  ((path, reason),) = found.left_out
+  assert path.endswith('b') and 'with other counts by frequency' in reason
 
 
 def test_sets_that_not_all_were_evaluated_on_are_named(make_run):

@@ -24,9 +24,10 @@ def test_the_page_says_what_the_files_say(make_run, tmp_path):
     make_run('one', nats=2.0, seconds=2.0),
     make_run('two', 'lev', nats=1.5),
   )
-  assert ['tied', '0', '400', '2.0000', '7.39', '1.2500', *'---'] in cells
+  assert ['tied', '0', '400', '2.0000', '7.39', '1.2500', *'----'] in cells
   assert [
-    'lev', '0', '400', '1.5000', '4.48', '1.2500', 'tied', '-0.5000', '+39.35',
+    'lev', '0', '400', '1.5000', '4.48', '1.2500', 'tied', '1 seed', '-0.5000',
+    '+39.35',
   ] in cells  # fmt: skip
   assert ['1e-07 to 1e-06', '7', '50', '7.39', '4.48'] in cells
   assert ['1e-07 to 1e-06', '7', '50', '2.0000', '1.5000'] in cells
@@ -53,8 +54,9 @@ def test_seeds_are_one_row_with_an_interval(make_run, tmp_path):
   (row,) = (row for row in cells if row[:2] == ['tied', '0, 1'])
   assert row[3] == '2.5000 +- 6.3531'
   (row,) = (row for row in cells if row[:2] == ['lev', '0, 1'])
-  assert row[3:8] == [
-    '2.3500 +- 6.9884', '10.49', '1.2500', 'tied', '-0.1500 +- 0.6353',
+  assert row[3:9] == [
+    '2.3500 +- 6.9884', '10.49', '1.2500', 'tied', '2 seeds',
+    '-0.1500 +- 0.6353',
   ]  # fmt: skip
 
 
@@ -98,7 +100,7 @@ def test_what_is_left_out_and_what_differs_comes_first(make_run, tmp_path):
   assert f'{tmp_path / "c"}: was trained on dataset other' in text
   assert f'{tmp_path / "d"}: {tmp_path / "d"} was not evaluated yet' in text
   assert '| albert' not in text
-  assert 'differ in config.train.steps: 9 and 4' in text
+  assert 'lev has no baseline of its scale, vocabulary and budget' in text
 
 
 def test_vocabularies_have_strata_of_their_own(make_run, tmp_path):

@@ -1,5 +1,7 @@
 """Runs that differ in more than the arm are shown with a warning."""
 
+import json
+
 import pytest
 
 from leviathan.report import groups
@@ -27,8 +29,6 @@ def test_arms_and_places_are_no_difference(make_run):
 @pytest.mark.parametrize(
   'changes, says',
   [
-    ({'steps': 9, 'evaluated': (9,)}, 'config.train.steps: 9 and 4'),
-    ({'steps': 9, 'evaluated': (9,)}, 'tokens: 900 and 400'),
     ({'changes': {'data.batch_size': 16}}, 'config.data.batch_size: 16 and 8'),
     ({'seed': 3}, 'seeds: [3] and [0]'),
     (
@@ -58,13 +58,55 @@ def test_other_versions_and_other_items_are_named(make_run):
   ]
 
 
+def edit(path, change):
+  """Changes the run's manifest."""
+  file = path / 'run.json'
+  file.write_text(json.dumps(change(json.loads(file.read_text()))))
+  return path
+
+
+def test_every_pair_of_runs_is_compared(make_run):
+  def protocol(items):
+    return {'piqa': {'test': {'protocol': {'items': items}, 'acc': 0.5}}}
+
+  paths = [
+    make_run('a', seed=0, tasks=protocol(10)),
+    make_run('b', seed=1, tasks=protocol(10)),
+    make_run('c', 'lev', seed=0, tasks=protocol(10)),
+    make_run('d', 'lev', seed=1, tasks=protocol(11)),
+  ]
+  edit(paths[3], lambda m: m | {'versions': {'jax': '1.2.4'}})
+  assert warned(*paths) == [
+    "runs of lev differ in manifest.versions.jax: '1.2.3' and '1.2.4'.",
+    'runs of lev differ in piqa test.items: 10 and 11.',
+    "lev and tied differ in manifest.versions.jax: '1.2.4' and '1.2.3'.",
+    'lev and tied differ in piqa test.items: 11 and 10.',
+  ]
+
+
+def test_the_version_of_the_files_is_no_difference(make_run):
+  old, new = (make_run(f'lev{i}', 'lev', seed=i) for i in range(2))
+  tied = [make_run('a'), make_run('b', seed=1)]
+  edit(new, lambda manifest: manifest | {'format_version': 2})
+  assert not warned(*tied, old, new)
+
+
 def test_a_run_that_goes_on_is_shown_with_a_note(make_run):
   running = make_run('b', 'lev', steps=9, evaluated=(3,))
   said = warned(make_run('a'), running)
-  assert said[0] == (
-    f'{running} is not at its end: it is shown at step 3 of 9.'
-  )
-  assert 'lev and tied differ in tokens: 300 and 400.' in said
+  assert said == [
+    f'{running} is not at its end: it is shown at step 3 of 9, and compared '
+    'with none.'
+  ]
+
+
+def test_without_a_common_seed_it_is_said_once(make_run):
+  said = warned(make_run('a'), make_run('b', 'lev', seed=1))
+  assert said == [
+    'lev and tied have no seed in common: what is said of their difference is '
+    'unpaired, and has no interval.',
+    'lev and tied differ in seeds: [1] and [0].',
+  ]
 
 
 def test_a_variant_without_a_baseline_is_named(make_run):
@@ -72,8 +114,8 @@ def test_a_variant_without_a_baseline_is_named(make_run):
     make_run('a'), make_run('b', 'lev', changes={'model.layers': 8})
   )
   assert said == [
-    'lev has no baseline of its scale and vocabulary, and is compared with '
-    'none.'
+    'lev has no baseline of its scale, vocabulary and budget, and is compared '
+    'with none.'
   ]
 
 

@@ -51,6 +51,8 @@ def test_time_ends_at_the_step_that_is_shown(make_run):
   path = make_run('run', steps=6, evaluated=(4,), curve={6: 3.0})
   run = runs.read(str(path))
   assert run.seconds == 4 and run.tokens == 400
+  assert run.curve('validation/a') == ([], [])
+  assert run.curve('train')[0] == [100, 200, 300, 400]
   assert run.planned_steps == 6 and run.step == 4
 
 
@@ -81,6 +83,14 @@ def test_the_latest_evaluated_step_counts(make_run):
   assert math.isnan(found.results['perplexity']['a']['nats_per_token'])
 
 
+def test_a_step_that_is_named_is_the_one_shown(make_run):
+  path = make_run('run', evaluated=(2, 4))
+  found = runs.read(f'{path}/checkpoints/2')
+  assert found.step == 2 and found.tokens == 200
+  with pytest.raises(errors.CheckpointError, match='not evaluated at step 3; '):
+    runs.read(f'{path}/checkpoints/3')
+
+
 def test_metrics_that_end_before_the_evaluation_are_refused(make_run):
   path = make_run('run')
   (path / 'metrics.jsonl').unlink()
@@ -109,6 +119,13 @@ def test_a_run_without_evaluation_says_how_far_it_is(make_run):
     ('eval/4/perplexity.json', ''),
     ('eval/4/perplexity.json', '{"datasets": {}}'),
     ('eval/4/frequency.json', '{}'),
+    ('eval/4/frequency.samples.jsonl', '{"sequence": 0}\n'),
+    ('eval/4/frequency.samples.jsonl', '{"dataset": "a"}\n'),
+    (
+      'eval/4/frequency.samples.jsonl',
+      '{"dataset": "a", "predicted": {"nats": [1], "tokens": [1]}, '
+      '"input": {"nats": [1], "tokens": [1]}}\n',
+    ),
   ],
 )
 def test_broken_and_foreign_files_are_refused_in_one_line(make_run, file, text):
@@ -124,3 +141,70 @@ def test_an_evaluation_without_strata_is_refused_with_the_command(make_run):
   (path / 'eval' / '4' / 'frequency.json').unlink()
   with pytest.raises(errors.CheckpointError, match='nothing of frequency; run'):
     runs.read(str(path))
+
+
+def without(file, *names):
+  """Removes a field, under the names that lead to it, from a file of JSON."""
+
+  def change(path):
+    document = json.loads((path / file).read_text())
+    at = document
+    for name in names[:-1]:
+      at = at[name]
+    del at[names[-1]]
+    (path / file).write_text(json.dumps(document))
+
+  return change
+
+
+def rows_without(name):
+  return lambda path: edit(
+    path, lambda row: {k: v for k, v in row.items() if k != name}
+  )
+
+
+def a_directory(path):
+  (path / 'metrics.jsonl').unlink()
+  (path / 'metrics.jsonl').mkdir()
+
+
+RESULTS = 'eval/4/perplexity.json', 'datasets', 'a'
+STRATA = 'eval/4/frequency.json', 'datasets', 'a'
+
+
+@pytest.mark.parametrize(
+  'change',
+  [
+    *map(rows_without, ('split', 'nats_per_token', 'tokens', 'step')),
+    rows_without('tokens_per_second'),
+    without(*RESULTS, 'dataset_fingerprint'),
+    without(*RESULTS, 'bits_per_byte'),
+    without(*RESULTS, 'unigram_entropy_nats'),
+    without(*STRATA, 'bins', 6),
+    without(*STRATA, 'bins', 2, 'tokens'),
+    without('run.json', 'versions'),
+    without('config.json', 'train', 'seed'),
+    without('config.json', 'optimizer', 'learning_rate'),
+    a_directory,
+  ],
+)
+def test_what_a_report_needs_is_missed_when_a_run_is_read(make_run, change):
+  path = make_run('run')
+  change(path)
+  with pytest.raises(errors.CheckpointError) as e:
+    runs.read(str(path))
+  assert str(path) in str(e.value) and '\n' not in str(e.value)
+
+
+def test_bins_of_other_names_are_refused(make_run):
+  path = make_run('run')
+  file = path / 'eval' / '4' / 'frequency.json'
+  file.write_text(file.read_text().replace('below 1e-07', 'below 1e-08'))
+  with pytest.raises(errors.CheckpointError, match='other bins.*--tasks=freq'):
+    runs.read(str(path))
+
+
+def test_a_rate_of_nothing_is_no_time(make_run):
+  path = make_run('run', seconds=2.0)
+  edit(path, lambda row: row | {'tokens_per_second': 0})
+  assert runs.read(str(path)).seconds == 8

@@ -1,9 +1,15 @@
 """Gain by size, where there are several sizes."""
 
+import itertools
 import math
+import pathlib
 
+from etils import epath
 import pytest
 
+from configs.studies import vocabulary
+from leviathan import config as config_lib
+from leviathan import study as studies
 from leviathan.report import document
 from leviathan.report import groups
 from leviathan.report import replicates
@@ -82,3 +88,39 @@ def test_the_picture_s_legend_names_all_and_lies_below():
   texts = [text.get_text().strip() for text in legend.get_texts()]
   assert texts == ['_lev', r'\$\frac\$']
   assert not legend.get_window_extent().overlaps(axes.get_window_extent())
+
+
+def test_the_study_of_vocabularies_has_its_gain_by_vocabulary(
+  make_run, tmp_path
+):
+  """Built from the arms that its commands train."""
+  section = vocabulary.get_config().to_dict()
+  study = config_lib.build(studies.Study, section, 'study')
+  workspace = studies.Workspace(study, epath.Path(tmp_path))
+  _, trials = itertools.islice(workspace.stages(), 2)
+  paths = []
+  for job in trials[:: len(study.learning_rates)]:
+    flags = dict(word.split('=', 1) for word in job.commands[0][1:])
+    data = flags['--config.data.train']
+    file, _, _ = pathlib.Path(flags['--config']).name.partition(':')
+    arm = flags.get('--config.arm', file.removesuffix('.py'))
+    size = 100 * (1 + list(study.by_dataset()).index(data))
+    path = make_run(
+      pathlib.Path(flags['--workdir']).name,
+      arm,
+      2.0 - (arm == 'lev') * size / 1000,
+      changes={'model.vocab_size': size},
+      trained_on=data,
+      evaluated_on=data,
+    )
+    paths.append(str(path))
+  found = groups.read(paths)
+  assert [(v.first.label, b.first.label) for v, b in found.rivals()] == [
+    ('lev', 'tied')
+  ] * 3
+  (section,) = scaling.sections(found, 'a')
+  assert [row[:1] for row in section.parts[0].rows] == [
+    ['100'],
+    ['200'],
+    ['300'],
+  ]
