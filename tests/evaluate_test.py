@@ -438,3 +438,26 @@ def test_flags_that_mean_nothing_are_refused(loaded, given, says):
 def test_train_and_validation_are_not_one_set(loaded, tiny, figures_of):
   with pytest.raises(errors.DataError, match='give one of train, validation'):
     figures_of(loaded, tiny.directory)
+
+
+def test_what_is_evaluated_has_a_fingerprint(loaded, tiny, task_data, tmp_path):
+  """By which the processes of a pod know that they have the same files."""
+
+  def fingerprints(directory):
+    return evaluate.read(
+      loaded.parts,
+      ('perplexity', 'lambada', 'wikitext'),
+      {'held_out': str(tiny.directory / 'validation')},
+      str(directory),
+      0,
+      evaluate.training_of(loaded.run),
+    ).fingerprints
+
+  copy = shutil.copytree(task_data, tmp_path / 'copy')
+  found = fingerprints(task_data)
+  assert set(found) == {'held_out', 'lambada', 'wikitext'}
+  assert fingerprints(copy) == found
+  with (copy / 'lambada_test.jsonl').open('a') as file:
+    file.write('{"text": "one more"}\n')
+  changed = fingerprints(copy)
+  assert [n for n in found if changed[n] != found[n]] == ['lambada']

@@ -208,3 +208,18 @@ def test_a_rate_of_nothing_is_no_time(make_run):
   path = make_run('run', seconds=2.0)
   edit(path, lambda row: row | {'tokens_per_second': 0})
   assert runs.read(str(path)).seconds == 8
+
+
+def test_the_samples_of_a_set_are_those_of_its_subsets(make_run):
+  path = make_run('run')
+  bins = {'nats': [0.0] * 7, 'tokens': [1] * 7}
+  lines = [
+    {'dataset': name, 'sequence': i, 'predicted': bins, 'input': bins}
+    for name in ('a/x', 'a/y', 'other/x')
+    for i in range(2)
+  ]
+  file = path / 'eval' / '4' / 'frequency.samples.jsonl'
+  file.write_text(''.join(json.dumps(line) + '\n' for line in lines))
+  found = runs.read(str(path)).samples
+  assert [x['dataset'] for x in found['a']] == ['a/x', 'a/x', 'a/y', 'a/y']
+  assert 'other' not in found
