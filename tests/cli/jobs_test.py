@@ -138,6 +138,9 @@ def test_ctrl_c_lets_a_run_save_and_begins_no_other(tmp_path):
   )
   program = tmp_path / 'program.py'
   program.write_text(
+    # A shell that runs the tests in the background has them ignore it.
+    'import signal\n'
+    'signal.signal(signal.SIGINT, signal.default_int_handler)\n'
     'import sys\n'
     'from etils import epath\n'
     'from leviathan import study\n'
@@ -158,7 +161,11 @@ def test_ctrl_c_lets_a_run_save_and_begins_no_other(tmp_path):
     while process.poll() is None and not (tmp_path / 'up').exists():
       time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    try:
+      _, stderr = process.communicate(timeout=60)
+    finally:
+      if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
   assert b'KeyboardInterrupt' in stderr
   assert (tmp_path / 'saved').exists()
   assert not (tmp_path / 'other').exists()
