@@ -209,6 +209,7 @@ class Evaluation:
   def _score(
     self, params: Any, dataset: records.Dataset, tick: Tick
   ) -> score.Scored:
+    """The rows of a dataset, by how frequent a token was in training."""
     left = len(dataset)
 
     def batches():
@@ -262,6 +263,7 @@ class Evaluation:
     }
 
   def _dataset_protocol(self) -> dict[str, Any]:
+    """What is alike for DATASET_TASKS."""
     return {
       'version': VERSION,
       'text': 'as prepared, cut into rows; each token scored once',

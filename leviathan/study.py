@@ -22,7 +22,6 @@ from leviathan import rundir
 from leviathan.report import runs
 from leviathan.token_order import files
 
-TASKS = ('perplexity', 'frequency')  # Of every run.
 # Fields that studies did not have at first, with what those did.
 ADDED: dict[str, Any] = {'search_overrides': []}
 ADDED_TO_VARIANTS: dict[str, Any] = {'dataset': '', 'overrides': []}
@@ -376,14 +375,14 @@ class Workspace:
   def _evaluate(self, run: Planned) -> list[str]:
     command = ['evaluate', f'--workdir={self.directory(run)}']
     tasks = self._tasks(run)
-    if tasks != TASKS:
+    if tasks != runs.TASKS:
       command.append(f'--tasks={",".join(tasks)}')
       command.append(f'--task_data={self.study.task_data}')
     return command
 
   def _tasks(self, run: Planned) -> tuple[str, ...]:
     """What a run is evaluated by."""
-    return TASKS if run.trial else (*TASKS, *self.study.tasks)
+    return runs.TASKS if run.trial else (*runs.TASKS, *self.study.tasks)
 
 
 def loss(run: runs.Run) -> float:
