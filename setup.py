@@ -1,5 +1,7 @@
 """Packaging. Pins are exact: a run must mean the same thing a year from now."""
 
+import pathlib
+
 import setuptools
 
 INSTALL = [
@@ -35,6 +37,7 @@ EXTRAS = {
     'pytest==9.2.0',
     'pytest-xdist==3.8.0',
     'ruff==0.17.6',
+    'setuptools==84.2.1',
     'tensorboardX==2.6.5',
     'wandb==0.31.0',
     'zstandard==0.25.0',
@@ -57,7 +60,10 @@ setuptools.setup(
     'Language-model pretraining in JAX with LEV, a learned continuous '
     'function of the token id in place of the input embedding table'
   ),
+  long_description=pathlib.Path(__file__).with_name('README.md').read_text(),
+  long_description_content_type='text/markdown',
   license='Apache-2.0',
+  license_files=['LICENSE'],
   python_requires='>=3.11',
   # `configs` is installed too: a config file of yours may import its base.
   packages=setuptools.find_packages(include=['leviathan*', 'configs*']),

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from collections.abc import Sequence
 import importlib
+import itertools
 import logging as python_logging
 import os
 import subprocess
 import sys
 import types
+from typing import NamedTuple
 
 from absl import app
 from absl import flags
@@ -17,16 +19,68 @@ from leviathan import config as config_lib
 from leviathan import errors
 from leviathan.cli import config_flag
 
+
+class Command(NamedTuple):
+  """What `leviathan` alone tells of a command."""
+
+  task: str  # it belongs to
+  purpose: str
+  example: str  # after `leviathan COMMAND`
+
+
+# Modules of leviathan.cli, in the order in which a person comes to them.
 COMMANDS = {
-  'tokenizer': 'train a tokenizer that loses nothing, or check one',
-  'prepare': 'turn text into a dataset',
-  'order': 'order the tokens for LEV',
-  'inspect': 'show what a config, a dataset or a run consists of',
-  'train': 'train a run, or go on with it',
-  'evaluate': 'evaluate a checkpoint',
-  'generate': 'continue a prompt',
-  'report': 'compare runs in a picture and a table',
-  'study': 'train and compare many runs',
+  'tokenizer': Command(
+    'From text to data',
+    'train a tokenizer that loses nothing, or check one',
+    "--input='text/*.jsonl' --vocab_size=16384 --output=tokenizer",
+  ),
+  'prepare': Command(
+    'From text to data',
+    'turn text into a dataset',
+    "--input='text/*.jsonl' --tokenizer=spm:tokenizer/tokenizer.model "
+    '--output=data',
+  ),
+  'order': Command(
+    'From text to data',
+    'order the tokens for LEV',
+    '--dataset=data --method=distributional --output=data/token_order.npy',
+  ),
+  'inspect': Command(
+    'Training',
+    'show what a config, a dataset or a run consists of',
+    '--config=configs/lev.py:200m',
+  ),
+  'train': Command(
+    'Training',
+    'train a run, or go on with it',
+    '--config=configs/lev.py:smoke --workdir=runs/lev',
+  ),
+  'study': Command(
+    'Training',
+    'train and compare many runs',
+    '--study=configs/studies/miniature.py --workdir=runs/miniature',
+  ),
+  'evaluate': Command(
+    'Trained runs',
+    'evaluate a checkpoint',
+    '--workdir=runs/lev --tasks=wikitext,lambada',
+  ),
+  'generate': Command(
+    'Trained runs',
+    'continue a prompt',
+    "--workdir=runs/lev --prompt='import os'",
+  ),
+  'report': Command(
+    'Trained runs',
+    'compare runs: pictures, tables, one page',
+    '--workdirs=runs/tied,runs/lev --output=runs/report',
+  ),
+  'completion': Command(
+    'Your shell',
+    'make bash complete commands and flags',
+    '> ~/.local/share/bash-completion/completions/leviathan',
+  ),
 }
 
 
@@ -185,8 +239,12 @@ def _fail(error: errors.UserError) -> int:
 
 
 def _usage() -> str:
-  lines = [f'  {name:<10} {what}' for name, what in COMMANDS.items()]
-  return '\n'.join(
-    ['usage: leviathan COMMAND [--flags]; `leviathan COMMAND --help`', '']
-    + lines
-  )
+  """All commands by task, each with an example."""
+  lines = ['usage: leviathan COMMAND [--flags]; `leviathan COMMAND --help`']
+  by_task = itertools.groupby(COMMANDS.items(), lambda item: item[1].task)
+  for task, commands in by_task:
+    lines += ['', task]
+    for name, command in commands:
+      lines.append(f'  {name:<10}  {command.purpose}')
+      lines.append(f'              leviathan {name} {command.example}')
+  return '\n'.join(lines)
