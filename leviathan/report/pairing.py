@@ -11,6 +11,7 @@ from leviathan.report import groups
 from leviathan.report import runs
 
 Pair = tuple[runs.Run, runs.Run]
+LISTED = 8  # Names in a sentence; more are counted.
 
 
 class Pairing(NamedTuple):
@@ -84,10 +85,14 @@ def sentence(named: Iterable[tuple[str, Pairing]]) -> str:
   for name, how in named:
     names.setdefault(how.said, []).append(name)
   ways = [
-    f'{said} ({", ".join(of_it)})' if len(names) > 1 else said
+    f'{said} ({_list(of_it)})' if len(names) > 1 else said
     for said, of_it in names.items()
   ]
   return f'Differences are {"; ".join(ways)}.'
+
+
+def _list(names: list[str]) -> str:
+  return '; '.join(names) if len(names) <= LISTED else f'{len(names)} of them'
 
 
 def of_rivals(

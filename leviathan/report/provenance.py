@@ -49,32 +49,35 @@ class Difference(NamedTuple):
   Attributes:
     what: a field of config or manifest, or another fact.
     value: of the one.
-    other: of what it is compared with.
-    follows: what the report does about it; '' is nothing.
+    against: what the one is compared with.
+    other: the value of that.
+    follows: what the report does about it.
   """
 
   what: str
   value: str
+  against: str
   other: str
-  follows: str = ''
+  follows: str = tables.NONE
 
 
 def warnings(groups: groups_lib.Groups) -> document.Section | None:
   """What differs besides the arm, and which runs go on: a row a difference."""
   alike: dict[Difference, list[str]] = {}
-  for difference, who in _all(groups):
+  for who, difference in _all(groups):
     alike.setdefault(difference, []).append(who)
   if not alike:
     return None
   rows = [
-    [d.what, ', '.join(who), d.value, d.other, d.follows or tables.NONE]
-    for d, who in sorted(alike.items(), key=lambda x: x[0].what)
+    [difference.what, '; '.join(who), *difference[1:]]
+    for difference, who in sorted(alike.items(), key=lambda item: item[0].what)
   ]
-  header = ['what differs', 'of', 'value', 'compared with', 'what follows']
+  header = [
+    'what differs', 'of', 'value', 'compared with', 'its value', 'what follows',
+  ]  # fmt: skip
   caption = (
-    'What is not the same in runs that are compared, besides the arm: of each '
-    'variant and its baseline, and of the first run of a variant and its '
-    'others.'
+    'What is not alike in runs that are compared, besides the arm: in each '
+    'variant and its baseline, and in the runs of a variant.'
   )
   return document.Section(
     'Differences besides the arm',
@@ -82,34 +85,35 @@ def warnings(groups: groups_lib.Groups) -> document.Section | None:
   )
 
 
-def _all(groups: groups_lib.Groups) -> Iterator[tuple[Difference, str]]:
-  """(difference, of what), one after another."""
+def _all(groups: groups_lib.Groups) -> Iterator[tuple[str, Difference]]:
+  """(of what, difference), one after another."""
   for variant in groups.variants:
-    alone = '' if groups.peers(variant) else 'compared with none'
+    alone = tables.NONE if groups.peers(variant) else 'compared with none'
     for run in variant.runs:
       if run.step < run.planned_steps:
-        steps = f'{run.step:,}', f'{run.planned_steps:,}'
-        yield (
-          Difference('steps, of those planned', *steps, alone),
-          str(run.path),
-        )
-    for found in within(variant):
-      yield found, f'runs of {variant.label}'
+        steps = f'{run.step:,}', 'the config', f'{run.planned_steps:,}'
+        yield str(run.path), Difference('steps', *steps, alone)
+    for found in _of_pairs(
+      [(run, variant.first) for run in variant.runs[1:]], 'its first run'
+    ):
+      yield variant.label, found
     baseline = groups.baseline(variant)
-    if baseline is None and not alone:
+    if baseline is None and groups.peers(variant):
+      setting = variant.setting
+      size = f'{setting.scale}, {setting.vocabulary}, {variant.first.tokens:,}'
       yield (
+        variant.label,
         Difference(
-          'scale, vocabulary or budget, of any baseline',
-          f'{variant.setting.scale}, {variant.setting.vocabulary}, '
-          f'{variant.first.tokens:,} tokens',
+          'scale, vocabulary and tokens',
+          size,
+          'any baseline',
           tables.NONE,
           'compared with none',
         ),
-        variant.label,
       )
     elif baseline not in (variant, None):
       for found in differences(variant, baseline):
-        yield found, f'{variant.label} over {baseline.label}'
+        yield variant.label, found
 
 
 def differences(
@@ -122,25 +126,18 @@ def differences(
   differs.
   """
   pairs = pairing.pairs(ours, theirs)
-  found = _of_pairs(pairs or [(ours.first, theirs.first)])
+  found = _of_pairs(pairs or [(ours.first, theirs.first)], theirs.label)
   if ours.seeds != theirs.seeds:
-    seeds = (', '.join(map(str, v.seeds)) for v in (ours, theirs))
-    follows = (
-      'the seeds in common count'
-      if pairs
-      else 'unpaired, so without an interval'
-    )
-    found.append(Difference('seeds', *seeds, follows))
+    value, other = (', '.join(map(str, v.seeds)) for v in (ours, theirs))
+    follows = 'unpaired, without an interval'
+    if pairs:
+      follows = f'paired by the {pairing.of(ours, theirs)} in common'
+    found.append(Difference('seeds', value, theirs.label, other, follows))
   return found
 
 
-def within(variant: groups_lib.Variant) -> list[Difference]:
-  """As `differences`, of the first run of a variant and its others."""
-  return _of_pairs([(variant.first, run) for run in variant.runs[1:]])
-
-
 def _of_pairs(
-  pairs: Sequence[tuple[runs.Run, runs.Run]],
+  pairs: Sequence[tuple[runs.Run, runs.Run]], against: str
 ) -> list[Difference]:
   found: dict[str, tuple[Any, Any]] = {}
   for a, b in reversed(pairs):
@@ -152,15 +149,18 @@ def _of_pairs(
     for name in ours.keys() & theirs.keys():
       found |= config_lib.differences(ours[name], theirs[name])
   return [
-    Difference(field, str(value), str(other))
+    Difference(field, str(value), against, str(other))
     for field, (value, other) in found.items()
   ]
 
 
 def _counts(field: str, values: tuple[Any, Any]) -> bool:
-  """Whether it is a difference that runs of two arms should not have."""
+  """Whether it is a difference that runs of two arms should not have.
+
+  What one run does not say of its libraries is none.
+  """
   if field.startswith(VERSIONS) and None in values:
-    return False  # A run of before that library was noted, or with it missing.
+    return False
   return not field.startswith((*ARM, *FREE)) and field != groups_lib.SEED
 
 

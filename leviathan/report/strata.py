@@ -19,6 +19,7 @@ from leviathan.report import tables
 
 Strata = Mapping[str, Sequence[compare.Stratum]]
 Styles = Mapping[str, Mapping[str, Any]]
+SAID = 4  # Commands in a paragraph.
 
 
 def sections(groups: groups_lib.Groups, dataset: str) -> list[document.Section]:
@@ -57,9 +58,11 @@ def _parts(
       paired = pairing.of_rivals(groups.rivals(), dataset)
       parts += _differences(compared, words, paired, file, styles)
   if missing := _without_samples(groups, dataset):
+    first, others = missing[:SAID], len(missing[SAID:])
+    more = f', and so {others} more runs' if others else ''
     parts.append(
       'For intervals over sequences, evaluate again, which writes what each '
-      f'sequence cost: {", ".join(missing)}.'
+      f'sequence cost: {", ".join(first)}{more}.'
     )
   return parts
 

@@ -117,12 +117,11 @@ def _strata(named: Mapping[str, Pair], dataset: str) -> document.Table:
   compared = {
     name: compare.strata(*pair, dataset, 'bins') for name, pair in named.items()
   }
-  met = [s for s in next(iter(compared.values())) if s.tokens]
-  header = [
-    'contrast', *(f'{s.frequency} (n = {s.tokens:,})' for s in met),
-  ]  # fmt: skip
+  first = next(iter(compared.values()))
+  met = [i for i, stratum in enumerate(first) if stratum.tokens]
+  header = [f'{first[i].frequency} (n = {first[i].tokens:,})' for i in met]
   rows = [
-    [name, *(tables.said(s.difference, '+.4f') for s in bins if s.tokens)]
+    [name, *(tables.said(bins[i].difference, '+.4f') for i in met)]
     for name, bins in compared.items()
   ]
   caption = (
@@ -132,7 +131,7 @@ def _strata(named: Mapping[str, Pair], dataset: str) -> document.Table:
   return document.Table(
     tables.name('contrasts_strata', dataset),
     caption,
-    header,
+    ['contrast', *header],
     rows,
     strata.values(compared),
   )

@@ -24,7 +24,7 @@ SHEET = """\
 html { -webkit-text-size-adjust: 100%; }
 body {
   margin: 0 auto;
-  max-width: 62rem;
+  max-width: 74rem;
   padding: 1rem;
   background: var(--ground);
   color: var(--text);
@@ -84,7 +84,12 @@ th, td {
   text-align: left;
   vertical-align: bottom;
 }
-td { white-space: nowrap; }
+td.number { white-space: nowrap; }
+td:not(.number) div {
+  width: max-content;
+  max-width: 26rem;
+  overflow-wrap: anywhere;
+}
 th[scope="row"] div {
   width: max-content;
   max-width: min(20rem, 35vw);
@@ -112,6 +117,6 @@ th:first-child { position: sticky; left: 0; }
   h2 { break-after: avoid; }
   .scroll { overflow: visible; border: 0; }
   table { font-size: 7.5pt; }
-  td { white-space: normal; }
+  td.number { white-space: normal; }
 }
 """
