@@ -68,7 +68,7 @@ def _curves(groups: groups_lib.Groups, dataset: str) -> document.Section | None:
   pictures = []
   for axis, words in curves.AXES.items():
     validation, training = (
-      compare.curves(groups.variants, split, axis)
+      compare.curves(groups.drawn(), split, axis)
       for split in (f'validation/{dataset}', 'train')
     )
     if any(x for seeds in validation.values() for x, _ in seeds):
@@ -76,5 +76,11 @@ def _curves(groups: groups_lib.Groups, dataset: str) -> document.Section | None:
         axis, validation, training, entropy['unigram_entropy_nats']
       )
       name = tables.name('curves', axis, dataset)
-      pictures.append(document.Picture(name, f'Loss by {words}', figure))
+      caption = (
+        f'Loss by {words}: with markers held out, the mean over seeds in a '
+        'band from the lowest to the highest; the thin line is that in '
+        'training, smoothed.'
+        + groups_lib.said_of_drawn(groups.drawn(), groups.variants)
+      )
+      pictures.append(document.Picture(name, caption, figure))
   return document.Section(f'{dataset}: curves', pictures) if pictures else None

@@ -28,7 +28,7 @@ def sections(groups: groups_lib.Groups, dataset: str) -> list[document.Section]:
   A section a vocabulary: bins of different tokens are not compared.
   """
   found = []
-  styles = palette.styles(v.label for v in groups.variants)
+  styles = palette.styles(v.label for v in groups.drawn())
   every = groups.vocabularies()
   for size, of_size in every.items():
     words = (f'V={size}',) if len(every) > 1 else ()
@@ -45,18 +45,13 @@ def _parts(
   groups: groups_lib.Groups, dataset: str, file: str, styles: Styles
 ) -> list:
   parts = []
-  for side, words in frequency.SIDES.items():
+  for side in frequency.SIDES:
     every = [r for variant in groups.variants for r in variant.runs]
     if not all(side in r.results['frequency'][dataset] for r in every):
       continue  # Evaluated by an early version.
     parts += _losses(groups, dataset, side, file)
-    compared = {
-      variant.label: compare.strata(variant, baseline, dataset, side)
-      for variant, baseline in groups.rivals()
-    }
-    if compared:
-      paired = pairing.of_rivals(groups.rivals(), dataset)
-      parts += _differences(compared, words, paired, file, styles)
+    if groups.rivals():
+      parts += _differences(groups, dataset, side, file, styles)
   if missing := _without_samples(groups, dataset):
     first, others = missing[:SAID], len(missing[SAID:])
     more = f', and so {others} more runs' if others else ''
@@ -111,9 +106,18 @@ def _mean(variant: groups_lib.Variant, dataset: str, side: str, i: int):
 
 
 def _differences(
-  compared: Strata, words: str, paired: str, file: str, styles: Styles
+  groups: groups_lib.Groups,
+  dataset: str,
+  side: str,
+  file: str,
+  styles: Styles,
 ) -> list[document.Table | document.Picture]:
   """A row a bin, a column a variant; and the picture."""
+  words = frequency.SIDES[side]
+  compared = {
+    variant.label: compare.strata(variant, baseline, dataset, side)
+    for variant, baseline in groups.rivals()
+  }
   rows = []
   for bins in zip(*compared.values(), strict=True):
     cells = [_cell(stratum) for stratum in bins]
@@ -122,16 +126,20 @@ def _differences(
   caption = (
     'Difference to the baseline, nats per token, by how frequent the '
     f'{words} token was in training; in brackets its interval, after it the '
-    f'gain in perplexity. {paired}'
+    f'gain in perplexity. {pairing.of_rivals(groups.rivals(), dataset)}'
   )
   name = tables.name('strata', words, 'difference', file)
+  table = document.Table(name, caption, header, rows, values(compared))
+  drawn = {label: bins for label, bins in compared.items() if label in styles}
+  if not drawn:
+    return [table]
   picture = document.Picture(
     tables.name('strata', words, 'gain', file),
     f'Gain in perplexity over the baseline by how frequent the {words} token '
-    'was in training; bars are 95 % intervals.',
-    draw(compared, words, styles),
+    'was in training; bars are the intervals of the table.'
+    + groups_lib.said_of_drawn(drawn, compared),
+    draw(drawn, words, styles),
   )
-  table = document.Table(name, caption, header, rows, values(compared))
   return [table, picture]
 
 

@@ -43,8 +43,13 @@ def sections(
     for name, of_seeds in found.items()
   }
   named = {f'{a} - {b}': (variants[a], variants[b]) for a, b in pairs}
+  seeds = {run.seed for of_seeds in found.values() for run in of_seeds}
+  intro = (
+    f'{len(found)} variants with {len(seeds)} seeds, trained on {dataset} '
+    f'({first.dataset_fingerprint[:12]}), {first.tokens:,} tokens each. {note}'
+  )
   return [
-    document.Section(f'Study on {dataset}', [note, _rates(rates)]),
+    document.Section('Study', [intro, _rates(rates)]),
     *(
       document.Section(
         f'Contrasts on {name}',

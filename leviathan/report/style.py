@@ -54,6 +54,13 @@ nav ul {
   list-style: none;
 }
 figure { margin: 1.5rem 0; }
+figure.picture {
+  display: inline-block;
+  width: 480px;
+  max-width: 100%;
+  margin-right: 2rem;
+  vertical-align: top;
+}
 figcaption { margin: 0.4rem 0; color: var(--quiet); font-size: 0.9rem; }
 figcaption a { margin-left: 0.4em; white-space: nowrap; }
 img {
