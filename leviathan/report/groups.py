@@ -214,7 +214,7 @@ def said_of_drawn(drawn: Sized, every: Sized) -> str:
   """What a caption says where a picture leaves some out, after a sentence."""
   if len(drawn) == len(every):
     return ''
-  return ' Of each arm the best variant alone is drawn, as of its rates.'
+  return ' Of each arm only the best is drawn, as of several learning rates.'
 
 
 def read(workdirs: Sequence[str], baseline: str | None = None) -> Groups:

@@ -78,7 +78,7 @@ def _curves(groups: groups_lib.Groups, dataset: str) -> document.Section | None:
       name = tables.name('curves', axis, dataset)
       caption = (
         f'Loss by {words}: with markers held out, the mean over seeds in a '
-        'band from the lowest to the highest; the thin line is that in '
+        'band from the lowest to the highest; thin lines are the losses in '
         'training, smoothed.'
         + groups_lib.said_of_drawn(groups.drawn(), groups.variants)
       )

@@ -89,8 +89,9 @@ th, td {
   padding: 0.35rem 0.7rem;
   background: var(--ground);
   text-align: left;
-  vertical-align: bottom;
+  vertical-align: top;
 }
+th[scope="col"] { vertical-align: bottom; }
 td.number { white-space: nowrap; }
 td:not(.number) div {
   width: max-content;
