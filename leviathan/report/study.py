@@ -43,10 +43,11 @@ def sections(
     for name, of_seeds in found.items()
   }
   named = {f'{a} - {b}': (variants[a], variants[b]) for a, b in pairs}
-  seeds = {run.seed for of_seeds in found.values() for run in of_seeds}
+  seeds = sorted({run.seed for runs_ in found.values() for run in runs_})
   intro = (
-    f'{len(found)} variants with {len(seeds)} seeds, trained on {dataset} '
-    f'({first.dataset_fingerprint[:12]}), {first.tokens:,} tokens each. {note}'
+    f'{len(found)} variants, trained on {dataset} '
+    f'({first.dataset_fingerprint[:12]}), {first.tokens:,} tokens each; seeds: '
+    f'{", ".join(map(str, seeds))}. {note}'
   )
   return [
     document.Section('Study', [intro, _rates(rates)]),

@@ -58,8 +58,10 @@ figure.picture {
   display: inline-block;
   width: 480px;
   max-width: 100%;
-  margin-right: 2rem;
   vertical-align: top;
+}
+@media (min-width: 40rem) {
+  figure.picture { margin-right: 2rem; }
 }
 figcaption { margin: 0.4rem 0; color: var(--quiet); font-size: 0.9rem; }
 figcaption a { margin-left: 0.4em; white-space: nowrap; }

@@ -151,6 +151,22 @@ def test_a_set_without_a_curve_has_no_picture(make_run, tmp_path):
   assert not [*(tmp_path / 'report').glob('curves_*')]
 
 
+def test_of_many_rates_all_are_in_the_tables_and_few_in_the_pictures(
+  make_run, tmp_path
+):
+  paths = [
+    make_run(f'{arm}{i}', arm, 2 + i, changes={'optimizer.learning_rate': rate})
+    for arm in ('tied', 'lev')
+    for i, rate in enumerate((1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0))
+  ]
+  text, cells = write(tmp_path, *paths)
+  labels = [row[0] for row in cells if row[3:4] == ['4.0000']]
+  assert labels[:2] == ['tied, rate 3', 'lev, rate 3']
+  pictures = [line for line in text.splitlines() if line.startswith('![')]
+  assert len(pictures) == 4
+  assert all('only the best is drawn' in line for line in pictures)
+
+
 def test_sets_and_arms_of_any_name_are_shown(make_run, tmp_path):
   paths = [
     make_run(name, arm, changes={'model.width': width})
