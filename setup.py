@@ -18,6 +18,7 @@ INSTALL = [
   'numpy==2.4.6',
   'optax==0.2.8',
   'orbax-checkpoint==0.12.8',
+  'pillow==13.0.0',
   'scipy==1.17.1',
   'sentencepiece==0.2.3',
   'threadpoolctl==3.8.0',

@@ -23,6 +23,7 @@ from leviathan import rundir
 from leviathan import study as studies
 
 ROOT = pathlib.Path(__file__).parents[1]
+REPORT = 'report/report.md'  # In a study's directory.
 STUDIES = [
   path.stem
   for path in (ROOT / 'configs' / 'studies').glob('[!_]*.py')
@@ -117,7 +118,7 @@ def test_runs_are_what_was_planned(done, tiny):
 
 def test_the_report_shows_losses_contrasts_and_strata(done, tiny):
   _, path, stdout = done
-  text = (path / 'report.md').read_text()
+  text = (path / REPORT).read_text()
   assert text in stdout
   there = workspace(tiny, path)
   values = {
@@ -126,8 +127,11 @@ def test_the_report_shows_losses_contrasts_and_strata(done, tiny):
   }
   assert f'{sum(values["tied"]) / 2:.4f}' in text
   differences = [a - b for a, b in zip(*reversed(values.values()), strict=True)]
-  assert f'| bytes - tied | {sum(differences) / 2:+.4f} +- ' in text
+  wanted = re.escape(f'{sum(differences) / 2:+.4f}')
+  assert re.search(rf'\| bytes - tied \| +2 seeds \| +{wanted} \+- ', text)
   assert text.count('bytes - tied') == 2  # In all, and by frequency.
+  for run in there.results('bytes'):  # Each in the list of runs.
+    assert re.search(rf'\| +{studies.loss(run):.4f} \|', text)
 
 
 def test_nothing_is_done_twice(leviathan, done):
@@ -161,8 +165,7 @@ def test_the_page_says_how_rates_were_chosen(done):
     'The learning rate of each variant was chosen by the same held-out losses '
     'with the first seed, whose run is one of those compared.'
   )
-  for file in ('report.md', 'report/report.md'):
-    assert said in (path / file).read_text()
+  assert said in (path / REPORT).read_text()
 
 
 @pytest.mark.parametrize('evaluated', [False, True])
@@ -187,18 +190,16 @@ def test_a_seed_that_diverged_is_named_and_the_others_reported(
   code, stdout, stderr = leviathan('study', flags[0], f'--workdir={work}')
   assert code == 0, stderr
   assert 'leviathan train' not in stdout
-  for file in ('report.md', 'report/report.md'):
-    text = (work / file).read_text()
-    assert 'not finite: tied with seed 1.' in text and 'nan' not in text
+  text = (work / REPORT).read_text()
+  assert 'not finite: tied with seed 1.' in text and 'nan' not in text
   (run_,) = there.results('tied')
-  text = (work / 'report.md').read_text()
   nats = studies.loss(run_)
-  assert f'| {nats:.4f} | {nats:.4f} | -' in text
+  assert re.search(rf'\| tied +\| +0 \| .*\| +{nats:.4f} \|', text)
   # Of the seed that both have.
   other = studies.loss(there.results('bytes')[0])
   assert run_.seed == kept.seed == 0
   difference = re.escape(f'{other - nats:+.4f}')
-  assert re.search(rf'\| bytes - tied \| +{difference} \|', text)
+  assert re.search(rf'\| bytes - tied \| sequences \| +{difference} \[', text)
 
 
 def test_a_variant_all_of_whose_seeds_diverged_is_an_error(
@@ -450,15 +451,20 @@ def test_what_is_killed_goes_on_to_the_same_report(
   lost = [there.replicates(name)[1] for name in ('tied', 'bytes')]
   for run in lost:
     shutil.rmtree(there.directory(run))
-  (work / 'report.md').unlink()
+  shutil.rmtree(work / 'report')
   command = 'study', flags[0], f'--workdir={work}', '--jobs=2'
   # While they train, and while they are evaluated.
   for sign in ('metrics.jsonl', 'checkpoints/3'):
     kill_after(command, [there.directory(run) / sign for run in lost])
-  assert not (work / 'report.md').exists()
+  assert not (work / REPORT).exists()
   code, stdout, stderr = leviathan(*command)
   assert code == 0, stderr
-  assert (work / 'report.md').read_text() == (path / 'report.md').read_text()
+  # Seconds, and the runs' directories, come last.
+  goes_on, whole = (
+    (directory / REPORT).read_text().partition('## Cost')[0]
+    for directory in (work, path)
+  )
+  assert goes_on == whole
   assert [*work.glob('logs/runs-*.log')]
   assert 'step 3/3' not in stdout
 
@@ -514,6 +520,6 @@ def test_the_studies_of_the_project_can_be_trained(name, tmp_path, monkeypatch):
 def test_a_study_s_file_says_how_it_is_run_and_what_to_expect(name):
   text = (ROOT / 'configs' / 'studies' / f'{name}.py').read_text()
   said, _, _ = text.removeprefix('r"""').partition('"""')
-  for words in (f'configs/studies/{name}.py', 'runs', 'minutes|hours'):
+  for words in (f'configs/studies/{name}.py', r'\d+ runs', 'minutes|hours'):
     assert re.search(words, said), words
   assert re.search('arXiv 2601.22040 v2|docs/', said)

@@ -36,7 +36,7 @@ _JOBS = flags.DEFINE_integer(
 
 
 def main(argv: Sequence[str]) -> None:
-  """Runs what is missing and writes WORKDIR/report.md and WORKDIR/report/."""
+  """Runs what is missing and writes WORKDIR/report/."""
   del argv
   section = config_flag.read(_STUDY)
   study = config_lib.build(studies.Study, section, 'study')
@@ -58,24 +58,20 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _report(workspace: studies.Workspace) -> None:
-  """Writes the report, a part for each dataset, prints it, and the page."""
+  """Writes the report of the runs, with what each dataset's say, and prints."""
   study = workspace.study
-  parts, notes = [], []
+  before = []
   for dataset, names in study.by_dataset().items():
     found = {name: workspace.results(name) for name in names}
     rates = {name: workspace.rates(name) for name in names}
     pairs = [pair for pair in study.pairs() if pair[0] in found]
     lost = {name: [run.seed for run in workspace.lost(name)] for name in names}
-    notes.append(report.note(workspace.trial_tokens(names[0]), lost))
-    parts.append(report.page(dataset, found, rates, pairs, notes[-1]))
-  text = '\n'.join(parts)
-  file = workspace.path / 'report.md'
-  file.write_text(text)
-  print(text)
-  print(f'report: {file}')
+    note = report.said(workspace.trial_tokens(names[0]), lost)
+    before += report.sections(dataset, found, rates, pairs, note)
   workdirs = [
     str(run.path) for name in study.variants for run in workspace.results(name)
   ]
-  note = ' '.join(dict.fromkeys(notes))
-  page.write(workdirs, workspace.path / 'report', note=note)
-  print(f'page: {workspace.path / "report" / "index.html"}')
+  path = page.write(workdirs, workspace.path / 'report', before=before)
+  print(path.read_text())
+  print(f'report: {path}')
+  print(f'page: {path.parent / "index.html"}')

@@ -20,6 +20,7 @@ from leviathan import errors
 from leviathan import metrics
 from leviathan.eval import frequency
 from leviathan.report import groups
+from leviathan.report import pairing
 from leviathan.report import replicates
 from leviathan.report import runs
 
@@ -43,14 +44,6 @@ def gain(difference: float) -> float:
   return 100 * (1 - metrics.from_mean(difference)['perplexity'])
 
 
-def pairs(
-  ours: groups.Variant, theirs: groups.Variant
-) -> list[tuple[runs.Run, runs.Run]]:
-  """Their runs of one seed each, of the seeds that both have."""
-  by_seed = {run.seed: run for run in theirs.runs}
-  return [(r, by_seed[r.seed]) for r in ours.runs if r.seed in by_seed]
-
-
 def difference(
   ours: groups.Variant, theirs: groups.Variant, value: Value
 ) -> replicates.Estimate:
@@ -59,78 +52,49 @@ def difference(
   Without a seed in common it is the difference of the means, and has no
   interval.
   """
-  if paired := pairs(ours, theirs):
+  if paired := pairing.pairs(ours, theirs):
     return replicates.difference(
       [value(a) for a, _ in paired], [value(b) for _, b in paired]
     )
   return replicates.Estimate(mean(ours, value) - mean(theirs, value), None)
 
 
-class Interval(NamedTuple):
-  """A difference with the ends of its interval, which is not around it."""
-
-  mean: float
-  low: float
-  high: float
-
-
 def loss(
   ours: groups.Variant, theirs: groups.Variant, dataset: str
-) -> replicates.Estimate | Interval:
+) -> replicates.Estimate | replicates.Interval:
   """The difference in nats per token; of a single pair, paired by sequence.
 
   Raises:
     CheckpointError: samples of the pair are of different tokens.
   """
-  if pair := by_sequence(ours, theirs, dataset):
+  if pair := pairing.by_sequence(ours, theirs, dataset):
     (row,) = _by_sequence(*pair, dataset, 'total')
-    if math.isfinite(row.low):
-      return Interval(row.nats, row.low, row.high)
-    return replicates.Estimate(row.nats, None)
+    return row.difference
   return difference(ours, theirs, nats(dataset))
 
 
 def loss_gain(
   ours: groups.Variant, theirs: groups.Variant, dataset: str
-) -> replicates.Estimate | Interval:
+) -> replicates.Estimate | replicates.Interval:
   """As `loss`, in percent of the perplexity."""
   found = loss(ours, theirs, dataset)
-  if isinstance(found, Interval):
-    return Interval(gain(found.mean), gain(found.high), gain(found.low))
+  if isinstance(found, replicates.Interval):
+    return interval_gain(found)
   return gains(ours, theirs, nats(dataset))
 
 
-def paired_by(
-  ours: groups.Variant, theirs: groups.Variant, dataset: str
-) -> str:
-  """What their `loss` is paired by: '3 seeds', 'sequences' or 'unpaired'."""
-  if by_sequence(ours, theirs, dataset):
-    return 'sequences'
-  return counted(len(pairs(ours, theirs)))
-
-
-def counted(seeds: int) -> str:
-  """'3 seeds'; 'unpaired' of none."""
-  if not seeds:
-    return 'unpaired'
-  return f'{seeds} seed' + ('s' if seeds > 1 else '')
-
-
-def by_sequence(
-  ours: groups.Variant, theirs: groups.Variant, dataset: str
-) -> tuple[runs.Run, runs.Run] | None:
-  """Their one pair, if both have samples of the dataset."""
-  paired = pairs(ours, theirs)
-  if len(paired) == 1 and all(dataset in run.samples for run in paired[0]):
-    return paired[0]
-  return None
+def interval_gain(difference: replicates.Interval) -> replicates.Interval:
+  """The gain of a difference in nats, whose low end is a high one of it."""
+  return replicates.Interval(
+    *map(gain, (difference.mean, difference.high, difference.low))
+  )
 
 
 def gains(
   ours: groups.Variant, theirs: groups.Variant, value: Value
 ) -> replicates.Estimate:
   """As `difference`, of a value in nats, in percent of the perplexity."""
-  if paired := pairs(ours, theirs):
+  if paired := pairing.pairs(ours, theirs):
     return replicates.estimate([gain(value(a) - value(b)) for a, b in paired])
   return replicates.Estimate(gain(difference(ours, theirs, value).mean), None)
 
@@ -210,7 +174,7 @@ def races(
   more than the first evaluation must be known of what is there already.
   """
   found = []
-  for run, baseline in pairs(ours, theirs):
+  for run, baseline in pairing.pairs(ours, theirs):
     (tokens_P, nats_P), (end_P, target_P) = (
       r.curve(f'validation/{dataset}') for r in (run, baseline)
     )
@@ -309,6 +273,16 @@ class Stratum(NamedTuple):
   low: float
   high: float
 
+  @property
+  def difference(self) -> replicates.Interval:
+    """In nats per token."""
+    return replicates.Interval(self.nats, self.low, self.high)
+
+  @property
+  def gain(self) -> replicates.Interval:
+    """In percent of the perplexity."""
+    return interval_gain(self.difference)
+
 
 def strata(
   ours: groups.Variant, theirs: groups.Variant, dataset: str, side: str
@@ -328,7 +302,7 @@ def strata(
   Raises:
     CheckpointError: samples of the pair are of different tokens.
   """
-  if pair := by_sequence(ours, theirs, dataset):
+  if pair := pairing.by_sequence(ours, theirs, dataset):
     return _by_sequence(*pair, dataset, side)
   found = []
   for i, row in enumerate(theirs.first.results['frequency'][dataset][side]):

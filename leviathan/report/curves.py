@@ -21,7 +21,7 @@ AXES = {
   'flops': 'model FLOPs spent in training',
 }
 SMOOTHING = 20  # Training steps at least, and a hundredth of all.
-POINTS = 400  # Of a training curve: more of them than the eye sees.
+POINTS = 200  # Of a training curve: one in two pixels of a screen.
 START = 0.1  # Of a linear axis: how losses fall there sets no height.
 SPAN = 100  # Evaluations that lie further apart are drawn by log x.
 
@@ -54,8 +54,8 @@ def draw(
   for label, seeds in validation.items():
     style = styles[label]
     x, y_SX = _together([_smooth(curve) for curve in training.get(label, [])])
-    step = max(1, len(x) // POINTS)
-    drawn.append((x[::step], y_SX.mean(axis=0)[::step]))
+    kept = np.linspace(0, len(x) - 1, min(len(x), POINTS)).astype(int)
+    drawn.append((x[kept], y_SX.mean(axis=0)[kept]))
     axes.plot(*drawn[-1], color=style['color'], alpha=0.5, linewidth=0.8)
     x, y_SX = _together(seeds)
     low, mean, high = y_SX.min(axis=0), y_SX.mean(axis=0), y_SX.max(axis=0)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from etils import epath
 import matplotlib as mpl
 from matplotlib import figure as figures
+from PIL import Image
 
 from leviathan import errors
 from leviathan.report import markdown
@@ -29,6 +30,7 @@ LIST = 'files.txt'  # The names of all files of a report, a line each.
 # Pixels an inch: letters of 10 points are as large as the page's.
 SCREEN = 120
 PAPER = 200
+COLOURS = 256  # Of a PNG: lines and letters need no more, and it is a third.
 
 
 class Table(NamedTuple):
@@ -170,18 +172,14 @@ def _files(part: Table | Picture) -> dict[str, bytes]:
     return {f'{part.name}.csv': text.getvalue().encode()}
   # A picture is one for light and for dark: it brings its own white. Glyphs as
   # outlines look the same whatever fonts there are. No date, nor random names.
-  svg, png = io.BytesIO(), io.BytesIO()
+  svg, drawn, png = io.BytesIO(), io.BytesIO(), io.BytesIO()
   with mpl.rc_context({'svg.hashsalt': 'leviathan', 'svg.fonttype': 'path'}):
     part.figure.savefig(
       svg, format='svg', facecolor='white', metadata={'Date': None}
     )
-    part.figure.savefig(
-      png,
-      format='png',
-      facecolor='white',
-      dpi=PAPER,
-      metadata={'Software': None},
-    )
+    part.figure.savefig(drawn, format='png', facecolor='white', dpi=PAPER)
+  image = Image.open(drawn).convert('RGB')
+  image.quantize(COLOURS, dither=Image.Dither.NONE).save(png, format='png')
   return {
     f'{part.name}.svg': svg.getvalue(),
     f'{part.name}.png': png.getvalue(),
@@ -286,7 +284,7 @@ def _html_picture(picture: Picture, svg: bytes) -> str:
   caption = html.escape(picture.caption)
   width, height = picture.figure.get_size_inches() * SCREEN
   return (
-    f'<figure>\n<img alt="{caption}" width="{width:.0f}" '
+    f'<figure class="picture">\n<img alt="{caption}" width="{width:.0f}" '
     f'height="{height:.0f}" '
     f'src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}">\n'
     f'<figcaption>{caption} <a href="{picture.name}.png">PNG</a> '

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
+from collections.abc import Sized
 import dataclasses
 import itertools
 import json
@@ -18,6 +19,7 @@ from leviathan.eval import frequency
 from leviathan.report import runs as runs_lib
 
 BASELINE = 'tied'  # Where there is one and no other is asked for.
+DRAWN = 12  # Lines of a picture: of more, none could be told from another.
 SEED = 'config.train.seed'
 # How long a run trains may change when it goes on, but variants differ in it.
 BUDGET = ('config.train.steps', 'config.data.batch_size')
@@ -157,6 +159,19 @@ class Groups:
         found.append(peers)
     return found
 
+  def drawn(self) -> tuple[Variant, ...]:
+    """Those that pictures show: all, or if they are too many the best.
+
+    Of each arm, setting and budget, as of several learning rates.
+    """
+    if len(self.variants) <= DRAWN:
+      return self.variants
+    alike: dict[tuple, list[Variant]] = {}
+    for variant in self.variants:
+      key = variant.first.label, variant.setting, variant.budget
+      alike.setdefault(key, []).append(variant)
+    return tuple(best(several) for several in alike.values())
+
   def vocabularies(self) -> dict[int, 'Groups']:
     """{V: the groups of it}; their bins of frequency are not one another's."""
     found = {}
@@ -193,6 +208,13 @@ def best(variants: Iterable[Variant]) -> Variant:
   A study chooses a learning rate with one seed and goes on with it alone.
   """
   return min(variants, key=lambda v: (-len(v.runs), v.loss))
+
+
+def said_of_drawn(drawn: Sized, every: Sized) -> str:
+  """What a caption says where a picture leaves some out, after a sentence."""
+  if len(drawn) == len(every):
+    return ''
+  return ' Of each arm only the best is drawn, as of several learning rates.'
 
 
 def read(workdirs: Sequence[str], baseline: str | None = None) -> Groups:

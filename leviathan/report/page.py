@@ -11,6 +11,7 @@ from leviathan.report import groups as groups_lib
 from leviathan.report import provenance
 from leviathan.report import scaling
 from leviathan.report import sections
+from leviathan.report import sizes
 from leviathan.report import strata
 from leviathan.report import tables
 from leviathan.report import tasks
@@ -20,7 +21,7 @@ def write(
   workdirs: Sequence[str],
   directory: epath.Path,
   baseline: str | None = None,
-  note: str = '',
+  before: Sequence[document.Section] = (),
 ) -> epath.Path:
   """Writes the report of these runs, and returns the path of `report.md`.
 
@@ -28,7 +29,7 @@ def write(
     workdirs: of runs; those that cannot be shown are named and left out.
     directory: of the report, made when missing.
     baseline: see `groups.read`.
-    note: what is said of the runs before all else.
+    before: sections that come before all others.
 
   Raises:
     ConfigError: the baseline is none of them.
@@ -36,8 +37,7 @@ def write(
       evaluated on different tokens; nothing is written.
   """
   groups = groups_lib.read(workdirs, baseline)
-  first = [document.Section('Study', [note])] if note else []
-  return document.write('Report', [*first, *build(groups)], directory)
+  return document.write('Report', [*before, *build(groups)], directory)
 
 
 def build(groups: groups_lib.Groups) -> list[document.Section]:
@@ -55,8 +55,8 @@ def build(groups: groups_lib.Groups) -> list[document.Section]:
     ]
   found += [
     tasks.section(groups),
-    sections.parameters(groups),
-    sections.cost(groups),
+    sizes.parameters(groups),
+    sizes.cost(groups),
     provenance.compared(groups),
   ]
   return [section for section in found if section is not None]
@@ -68,7 +68,7 @@ def _curves(groups: groups_lib.Groups, dataset: str) -> document.Section | None:
   pictures = []
   for axis, words in curves.AXES.items():
     validation, training = (
-      compare.curves(groups.variants, split, axis)
+      compare.curves(groups.drawn(), split, axis)
       for split in (f'validation/{dataset}', 'train')
     )
     if any(x for seeds in validation.values() for x, _ in seeds):
@@ -76,5 +76,11 @@ def _curves(groups: groups_lib.Groups, dataset: str) -> document.Section | None:
         axis, validation, training, entropy['unigram_entropy_nats']
       )
       name = tables.name('curves', axis, dataset)
-      pictures.append(document.Picture(name, f'Loss by {words}', figure))
+      caption = (
+        f'Loss by {words}: with markers held out, the mean over seeds in a '
+        'band from the lowest to the highest; thin lines are the losses in '
+        'training, smoothed.'
+        + groups_lib.said_of_drawn(groups.drawn(), groups.variants)
+      )
+      pictures.append(document.Picture(name, caption, figure))
   return document.Section(f'{dataset}: curves', pictures) if pictures else None

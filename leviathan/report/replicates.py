@@ -15,10 +15,16 @@ class Estimate(NamedTuple):
   mean: float
   half_width: float | None
 
-  def __str__(self) -> str:
-    if self.half_width is None:
-      return f'{self.mean:+.4f}'
-    return f'{self.mean:+.4f} +- {self.half_width:.4f}'
+
+class Interval(NamedTuple):
+  """A mean with the ends of its interval, which is not around it.
+
+  The ends are nan where there is no interval.
+  """
+
+  mean: float
+  low: float
+  high: float
 
 
 def estimate(values: Sequence[float]) -> Estimate:

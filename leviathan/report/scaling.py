@@ -36,8 +36,9 @@ def sections(groups: groups_lib.Groups, dataset: str) -> list[document.Section]:
     if lines:
       name = tables.name('gain_by', title, dataset)
       caption = (
-        f'Gain in perplexity over the baseline, %, by {unit}; after it the '
-        '95 % interval over seeds.'
+        f'Gain in perplexity over the baseline, %, by {unit}; after it half '
+        "of the 95 % interval of Student's t, where there are several pairs of "
+        'runs of one seed.'
       )
       parts = [
         document.Table(name, caption, *_table(lines, unit), _values(lines)),

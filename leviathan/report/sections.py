@@ -1,9 +1,10 @@
-"""Sections of a report: losses, tokens to match, ablation, sizes, cost.
+"""Sections of a report: losses, tokens to match, ablation.
 
 Each takes groups of runs and returns a section, or None where there is nothing
 to say.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import math
 import statistics
@@ -12,29 +13,48 @@ from leviathan import metrics
 from leviathan.report import compare
 from leviathan.report import document
 from leviathan.report import groups as groups_lib
+from leviathan.report import pairing
 from leviathan.report import replicates
-from leviathan.report import runs
 from leviathan.report import tables
 
-PARTS = ('input', 'backbone', 'head', 'total')
+# Of a difference in nats and the gain in perplexity, as numbers.
+DIFFERENCE = (
+  'difference_nats', 'difference_low', 'difference_high',
+  'gain_percent', 'gain_low', 'gain_high',
+)  # fmt: skip
 
 
 def losses(groups: groups_lib.Groups, dataset: str) -> document.Section:
   """Final loss, perplexity and bits per byte, and what is gained."""
   value = compare.nats(dataset)
   rows = []
+  values: list[list] = [
+    [
+      'arm', 'seeds', 'runs', 'tokens', 'nats_per_token', 'nats_low',
+      'nats_high', 'perplexity', 'bits_per_byte', 'over', 'paired_by', 'pairs',
+      *DIFFERENCE,
+    ]
+  ]  # fmt: skip
   for variant in groups.variants:
     nats = replicates.estimate([value(run) for run in variant.runs])
+    perplexity = metrics.from_mean(nats.mean)['perplexity']
+    bits = compare.mean(variant, _bits(dataset))
+    tokens, seeds = variant.first.tokens, ', '.join(map(str, variant.seeds))
+    cells, numbers = _over_baseline(groups, variant, dataset)
     rows.append(
       [
         variant.label,
-        _numbers(variant.seeds),
-        f'{variant.first.tokens:,}',
+        seeds,
+        f'{tokens:,}',
         tables.said(nats, '.4f'),
-        f'{metrics.from_mean(nats.mean)["perplexity"]:.2f}',
-        f'{compare.mean(variant, _bits(dataset)):.4f}',
-        *_over_baseline(groups, variant, dataset),
+        f'{perplexity:.2f}',
+        f'{bits:.4f}',
+        *cells,
       ]
+    )
+    values.append(
+      [variant.label, seeds, len(variant.runs), tokens]
+      + [*tables.ends(nats), perplexity, bits, *numbers]
     )
   header = [
       'arm', 'seeds', 'tokens trained on', 'nats per token', 'perplexity',
@@ -48,7 +68,9 @@ def losses(groups: groups_lib.Groups, dataset: str) -> document.Section:
     'in brackets is that of the bootstrap over the sequences of a single pair, '
     'which says nothing of other seeds; of what is unpaired none is known.'
   )
-  table = document.Table(tables.name('loss', dataset), caption, header, rows)
+  table = document.Table(
+    tables.name('loss', dataset), caption, header, rows, values
+  )
   entropies = {
     # Of the text alone, so of each vocabulary.
     v.setting.vocab_size: v.first.results['perplexity'][dataset][
@@ -79,26 +101,31 @@ def _over_baseline(
   groups: groups_lib.Groups,
   variant: groups_lib.Variant,
   dataset: str,
-) -> list[str]:
-  """[the baseline, pairs, difference in nats, gain in %]."""
+) -> tuple[list[str], list]:
+  """[the baseline, pairs, difference in nats, gain in %], and as numbers."""
   baseline = groups.baseline(variant)
   if baseline is None or baseline is variant:
-    return [tables.NONE] * 4
-  rivals = variant, baseline
-  return [
-    baseline.label,
-    compare.paired_by(*rivals, dataset),
-    _said(compare.loss(*rivals, dataset), '+.4f'),
-    _said(compare.loss_gain(*rivals, dataset), '+.2f'),
-  ]
+    return [tables.NONE] * 4, ['', '', *[math.nan] * (1 + len(DIFFERENCE))]
+  cells, numbers = against(variant, baseline, dataset)
+  return [baseline.label, *cells], [baseline.label, *numbers]
 
 
-def _said(found: replicates.Estimate | compare.Interval, form: str) -> str:
-  """'-0.0312 +- 0.0024', or '-0.0312 [-0.0401, -0.0223]'."""
-  if isinstance(found, compare.Interval):
-    mean, low, high = (format(value, form) for value in found)
-    return f'{mean} [{low}, {high}]'
-  return tables.said(found, form)
+def against(
+  ours: groups_lib.Variant, theirs: groups_lib.Variant, dataset: str
+) -> tuple[list[str], list]:
+  """What one has over another.
+
+  Returns:
+    [pairs, difference in nats, gain in %], and as numbers what the pairs are,
+    their count and DIFFERENCE.
+  """
+  how = pairing.of(ours, theirs, dataset)
+  nats = compare.loss(ours, theirs, dataset)
+  gain = compare.loss_gain(ours, theirs, dataset)
+  return (
+    [str(how), tables.said(nats, '+.4f'), tables.said(gain, '+.2f')],
+    [*how, *tables.ends(nats), *tables.ends(gain)],
+  )
 
 
 def subsets(groups: groups_lib.Groups, dataset: str) -> document.Section | None:
@@ -106,25 +133,56 @@ def subsets(groups: groups_lib.Groups, dataset: str) -> document.Section | None:
   names = groups.subsets(dataset)
   if not names:
     return None
-  values = {name.rpartition('/')[2]: compare.nats(name) for name in names}
-  rows = [
-    [name, *(f'{compare.mean(v, value):.4f}' for v in groups.variants)]
-    for name, value in values.items()
-  ]
-  header = ['subset', *(variant.label for variant in groups.variants)]
-  caption = 'Nats per token by subset, means over seeds.'
+  of_subset = {name.rpartition('/')[2]: compare.nats(name) for name in names}
   file = tables.name('subsets', dataset)
-  parts = [document.Table(file, caption, header, rows)]
-  rivals = groups.rivals()
-  if rivals:
-    rows = [
-      [name, *(tables.said(compare.gains(*r, value), '+.2f') for r in rivals)]
-      for name, value in values.items()
-    ]
-    header = ['subset', *(variant.label for variant, _ in rivals)]
-    caption = 'Gain in perplexity over the baseline by subset, %.'
-    parts.append(document.Table(f'{file}_gain', caption, header, rows))
+  parts = [
+    _by_subset(
+      file,
+      'Nats per token by subset, means over seeds.',
+      ['nats_per_token', 'low', 'high'],
+      '.4f',
+      {
+        (name, v.label): replicates.estimate([value(run) for run in v.runs])
+        for name, value in of_subset.items()
+        for v in groups.variants
+      },
+    )
+  ]
+  if rivals := groups.rivals():
+    parts.append(
+      _by_subset(
+        f'{file}_gain',
+        'Gain in perplexity over the baseline by subset, %. '
+        + pairing.of_rivals(rivals),
+        ['gain_percent', 'low', 'high'],
+        '+.2f',
+        {
+          (name, rival[0].label): compare.gains(*rival, value)
+          for name, value in of_subset.items()
+          for rival in rivals
+        },
+      )
+    )
   return document.Section(f'Subsets of {dataset}', parts)
+
+
+def _by_subset(
+  file: str,
+  caption: str,
+  unit: Sequence[str],
+  form: str,
+  found: Mapping[tuple[str, str], replicates.Estimate],
+) -> document.Table:
+  """A row a subset, a column a variant; of {(subset, label): estimate}."""
+  subsets_, labels = (dict.fromkeys(key) for key in zip(*found, strict=True))
+  rows = [
+    [name, *(tables.said(found[name, label], form) for label in labels)]
+    for name in subsets_
+  ]
+  values = [['subset', 'arm', *unit]] + [
+    [*key, *tables.ends(estimate)] for key, estimate in found.items()
+  ]
+  return document.Table(file, caption, ['subset', *labels], rows, values)
 
 
 def tokens_to_match(
@@ -132,57 +190,96 @@ def tokens_to_match(
 ) -> document.Section | None:
   """How many tokens each needs to come to its baseline's final loss."""
   rows = []
+  values: list[list] = [
+    [
+      'arm', 'over', 'seeds', 'reached', 'tokens', 'factor', 'factor_low',
+      'factor_high', 'bound', 'baseline_tokens',
+    ]
+  ]  # fmt: skip
   for variant, baseline in groups.rivals():
     races = compare.races(variant, baseline, dataset)
     if races:
-      rows.append([variant.label, baseline.label, *_raced(races)])
+      cells, numbers = _raced(races)
+      rows.append([variant.label, baseline.label, *cells])
+      values.append([variant.label, baseline.label, *numbers])
   if not rows:
     return None
-  header = ['arm', 'over', 'tokens to match', 'factor', "baseline's tokens"]
+  header = [
+    'arm', 'over', 'pairs', 'tokens to match', 'factor', "baseline's tokens",
+  ]  # fmt: skip
   caption = (
     "Tokens until the baseline's final loss is reached, and by what factor "
-    'they are fewer than those after which the baseline itself is there; '
-    'paired by seed, means over seeds. The validation curves are smoothed into '
-    'ones that never rise (isotonic regression) and read by straight lines '
-    'between evaluations, never beyond the last one.'
+    'they are fewer than those after which the baseline itself is there; means '
+    "over pairs of runs of one seed, with the 95 % interval of Student's t "
+    'where there are several. The validation curves are smoothed into ones '
+    'that never rise (isotonic regression) and read by straight lines between '
+    'evaluations, never beyond the last one.'
   )
   table = document.Table(
-    tables.name('tokens_to_match', dataset), caption, header, rows
+    tables.name('tokens_to_match', dataset), caption, header, rows, values
   )
   return document.Section(f'Tokens to match on {dataset}', [table])
 
 
-def _raced(races: Sequence[compare.Race]) -> list[str]:
-  """[tokens, factor, tokens of the baseline]."""
-  baseline = f'{statistics.fmean(r.baseline_tokens for r in races):,.0f}'
-  failed = sum(race.match.tokens is None for race in races)
-  if failed:
-    some = f' by {failed} of {len(races)} seeds' if len(races) > 1 else ''
-    return [f'not reached{some}', tables.NONE, baseline]
+def _raced(races: Sequence[compare.Race]) -> tuple[list[str], list]:
+  """[pairs, tokens, factor, tokens of the baseline], and as numbers.
+
+  Of these a bound says that as many tokens or fewer were needed, and the factor
+  is as much or more.
+  """
+  seeds = len(races)
+  pairs = str(pairing.Pairing('seed', seeds))
+  needed = statistics.fmean(r.baseline_tokens for r in races)
+  reached = sum(race.match.tokens is not None for race in races)
+  if reached < seeds:
+    some = f' by {seeds - reached} of {seeds} seeds' if seeds > 1 else ''
+    return (
+      [pairs, f'not reached{some}', tables.NONE, f'{needed:,.0f}'],
+      [seeds, reached, *[math.nan] * 4, '', needed],
+    )
   tokens = statistics.fmean(race.match.tokens or math.nan for race in races)
   factor = replicates.estimate([race.factor for race in races])
-  if any(race.match.at_most for race in races):  # A bound has no interval.
-    return [f'at most {tokens:,.0f}', f'at least {factor.mean:.2f}', baseline]
-  return [f'{tokens:,.0f}', tables.said(factor, '.2f'), baseline]
+  bound = any(race.match.at_most for race in races)
+  if bound:  # It has no interval.
+    factor = replicates.Estimate(factor.mean, None)
+  words = ('at most ', 'at least ') if bound else ('', '')
+  return (
+    [
+      pairs,
+      f'{words[0]}{tokens:,.0f}',
+      f'{words[1]}{tables.said(factor, ".2f")}',
+      f'{needed:,.0f}',
+    ],
+    [seeds, reached, tokens, *tables.ends(factor)]
+    + ['at most' if bound else '', needed],
+  )
 
 
 def ablation(
   groups: groups_lib.Groups, dataset: str
 ) -> document.Section | None:
   """What the gain is made of, at each scale and budget with all arms."""
+  parts = [
+    part
+    for variants in groups.comparable()
+    for part in compare.ablation(variants, dataset)
+  ]
+  if not parts:
+    return None
   rows = [
     [
       part.name,
       f'{part.ours} over {part.theirs}',
-      compare.counted(part.seeds),
+      str(pairing.Pairing('seed', part.seeds)),
       tables.said(part.nats, '+.4f'),
       tables.said(part.gain, '+.2f'),
     ]
-    for variants in groups.comparable()
-    for part in compare.ablation(variants, dataset)
+    for part in parts
   ]
-  if not rows:
-    return None
+  values = [['part', 'arm', 'over', 'seeds', *DIFFERENCE]] + [
+    [*part[:4], *tables.ends(part.nats), *tables.ends(part.gain)]
+    for part in parts
+  ]
   header = ['part', 'arms', 'pairs', 'difference, nats', 'gain, %']
   caption = (
     'A part is what one arm has over another. Differences in nats sum to that '
@@ -190,81 +287,6 @@ def ablation(
     'to it only nearly. Seeds are those that all four arms have.'
   )
   table = document.Table(
-    tables.name('ablation', dataset), caption, header, rows
+    tables.name('ablation', dataset), caption, header, rows, values
   )
   return document.Section(f'Ablation on {dataset}', [table])
-
-
-def parameters(groups: groups_lib.Groups) -> document.Section:
-  """What each arm consists of."""
-  rows = []
-  for variant in groups.variants:
-    counts = variant.first.parameters
-    baseline = groups.baseline(variant)
-    total = baseline.first.parameters['total'] if baseline else 0
-    rows.append(
-      [
-        variant.label,
-        *(f'{counts[part]:,}' for part in PARTS),
-        tables.change(counts['total'], total),
-      ]
-    )
-  header = ['arm', *PARTS, f'over {_names(groups)}']
-  caption = 'Parameters of the models as defined, without rows that only pad.'
-  table = document.Table('parameters', caption, header, rows)
-  return document.Section('Parameters', [table])
-
-
-def cost(groups: groups_lib.Groups) -> document.Section:
-  """Throughput, time and FLOPs, and what they are over the baseline's."""
-  rows = []
-  for variant in groups.variants:
-    baseline = groups.baseline(variant)
-    speed = compare.mean(variant, _speed)
-    of_token = variant.first.flops
-    changes = [tables.NONE] * 2
-    if baseline is not None:
-      changes = [
-        tables.change(speed, compare.mean(baseline, _speed)),
-        tables.change(of_token['total'], baseline.first.flops['total']),
-      ]
-    rows.append(
-      [
-        variant.label,
-        f'{speed:,.0f}',
-        changes[0],
-        f'{compare.mean(variant, lambda run: run.seconds):,.0f}',
-        f'{of_token["total"]:.4g}',
-        changes[1],
-        f'{of_token["embedder"]:.4g}',
-        f'{of_token["total"] * variant.first.tokens:.4g}',
-      ]
-    )
-  names = _names(groups)
-  header = [
-      'arm', 'tokens per second', f'speed over {names}', 'seconds',
-      'FLOPs per token', f'FLOPs over {names}', 'of the input', 'FLOPs in all',
-  ]  # yapf: disable
-  caption = (
-    'Tokens per second are the median over the steps, then the mean over '
-    'seeds; they compare runs on one machine alone. Seconds are those of the '
-    'training steps, without evaluation, saving and compiling. FLOPs are '
-    "counted from the model's sizes, forward and backward."
-  )
-  table = document.Table('cost', caption, header, rows)
-  return document.Section('Cost', [table])
-
-
-def _speed(run: runs.Run) -> float:
-  return run.tokens_per_second
-
-
-def _names(groups: groups_lib.Groups) -> str:
-  """Of the baselines."""
-  if len(groups.baselines) == 1:
-    return groups.baselines[0].label
-  return groups.baselines[0].first.label
-
-
-def _numbers(values: Sequence[int]) -> str:
-  return ', '.join(map(str, values))

@@ -13,11 +13,13 @@ from leviathan.eval import frequency
 from leviathan.report import compare
 from leviathan.report import document
 from leviathan.report import groups as groups_lib
+from leviathan.report import pairing
 from leviathan.report import palette
 from leviathan.report import tables
 
 Strata = Mapping[str, Sequence[compare.Stratum]]
 Styles = Mapping[str, Mapping[str, Any]]
+SAID = 4  # Commands in a paragraph.
 
 
 def sections(groups: groups_lib.Groups, dataset: str) -> list[document.Section]:
@@ -26,7 +28,7 @@ def sections(groups: groups_lib.Groups, dataset: str) -> list[document.Section]:
   A section a vocabulary: bins of different tokens are not compared.
   """
   found = []
-  styles = palette.styles(v.label for v in groups.variants)
+  styles = palette.styles(v.label for v in groups.drawn())
   every = groups.vocabularies()
   for size, of_size in every.items():
     words = (f'V={size}',) if len(every) > 1 else ()
@@ -43,21 +45,19 @@ def _parts(
   groups: groups_lib.Groups, dataset: str, file: str, styles: Styles
 ) -> list:
   parts = []
-  for side, words in frequency.SIDES.items():
+  for side in frequency.SIDES:
     every = [r for variant in groups.variants for r in variant.runs]
     if not all(side in r.results['frequency'][dataset] for r in every):
       continue  # Evaluated by an early version.
     parts += _losses(groups, dataset, side, file)
-    compared = {
-      variant.label: compare.strata(variant, baseline, dataset, side)
-      for variant, baseline in groups.rivals()
-    }
-    if compared:
-      parts += _differences(compared, words, file, styles)
+    if groups.rivals():
+      parts += _differences(groups, dataset, side, file, styles)
   if missing := _without_samples(groups, dataset):
+    first, others = missing[:SAID], len(missing[SAID:])
+    more = f', and so {others} more runs' if others else ''
     parts.append(
       'For intervals over sequences, evaluate again, which writes what each '
-      f'sequence cost: {", ".join(missing)}.'
+      f'sequence cost: {", ".join(first)}{more}.'
     )
   return parts
 
@@ -106,9 +106,18 @@ def _mean(variant: groups_lib.Variant, dataset: str, side: str, i: int):
 
 
 def _differences(
-  compared: Strata, words: str, file: str, styles: Styles
+  groups: groups_lib.Groups,
+  dataset: str,
+  side: str,
+  file: str,
+  styles: Styles,
 ) -> list[document.Table | document.Picture]:
   """A row a bin, a column a variant; and the picture."""
+  words = frequency.SIDES[side]
+  compared = {
+    variant.label: compare.strata(variant, baseline, dataset, side)
+    for variant, baseline in groups.rivals()
+  }
   rows = []
   for bins in zip(*compared.values(), strict=True):
     cells = [_cell(stratum) for stratum in bins]
@@ -116,36 +125,36 @@ def _differences(
   header = ['training frequency', 'tokens scored', *compared]
   caption = (
     'Difference to the baseline, nats per token, by how frequent the '
-    f'{words} token was in training; in brackets its 95 % interval, after it '
-    'the gain in perplexity. Paired by seed, the interval over seeds; where '
-    'there is one seed, paired by sequence, the interval of the bootstrap over '
-    'sequences.'
+    f'{words} token was in training; in brackets its interval, after it the '
+    f'gain in perplexity. {pairing.of_rivals(groups.rivals(), dataset)}'
   )
   name = tables.name('strata', words, 'difference', file)
+  table = document.Table(name, caption, header, rows, values(compared))
+  drawn = {label: bins for label, bins in compared.items() if label in styles}
+  if not drawn:
+    return [table]
   picture = document.Picture(
     tables.name('strata', words, 'gain', file),
     f'Gain in perplexity over the baseline by how frequent the {words} token '
-    'was in training; bars are 95 % intervals.',
-    draw(compared, words, styles),
+    'was in training; bars are the intervals of the table.'
+    + groups_lib.said_of_drawn(drawn, compared),
+    draw(drawn, words, styles),
   )
-  table = document.Table(name, caption, header, rows, _values(compared))
   return [table, picture]
 
 
-def _values(compared: Strata) -> list[list]:
-  """The differences as numbers: a row a bin and variant."""
+def values(compared: Strata) -> list[list]:
+  """The differences as numbers: a row a bin and variant.
+
+  Args:
+    compared: {label: its strata}.
+  """
   header = [
     'training_frequency', 'tokens_scored', 'arm', 'nats_per_token', 'nats_low',
     'nats_high', 'gain_percent', 'gain_low', 'gain_high',
   ]  # fmt: skip
   return [header] + [
-    [
-      *stratum[:2],
-      label,
-      *stratum[2:],
-      # A low end in nats is a high one in percent.
-      *map(compare.gain, (stratum.nats, stratum.high, stratum.low)),
-    ]
+    [*stratum[:2], label, *stratum.difference, *stratum.gain]
     for label, strata in compared.items()
     for stratum in strata
   ]
@@ -155,11 +164,8 @@ def _cell(stratum: compare.Stratum) -> str:
   """'-0.0312 [-0.0401, -0.0223], +3.1 %'."""
   if not stratum.tokens:
     return 'n = 0'
-  interval = ''
-  if not math.isnan(stratum.low):
-    interval = f' [{stratum.low:+.4f}, {stratum.high:+.4f}]'
-  gain = compare.gain(stratum.nats)
-  return f'{stratum.nats:+.4f}{interval}, {gain:+.1f} %'
+  nats = tables.said(stratum.difference, '+.4f')
+  return f'{nats}, {stratum.gain.mean:+.1f} %'
 
 
 def draw(compared: Strata, words: str, styles: Styles) -> figures.Figure:
@@ -175,9 +181,7 @@ def draw(compared: Strata, words: str, styles: Styles) -> figures.Figure:
   names = [s.frequency for s in next(iter(compared.values())) if s.tokens]
   apart = min(0.08, 0.8 / len(compared))  # All within their bin.
   for i, (label, strata) in enumerate(compared.items()):
-    gain_B, high_B, low_B = np.array(
-      [[compare.gain(nats) for nats in s[2:]] for s in strata if s.tokens]
-    ).T
+    gain_B, low_B, high_B = np.array([s.gain for s in strata if s.tokens]).T
     axes.errorbar(
       # Beside one another, or bars of one bin would hide each other.
       np.arange(len(gain_B)) + apart * (i - (len(compared) - 1) / 2),
@@ -201,7 +205,7 @@ def _without_samples(groups: groups_lib.Groups, dataset: str) -> list[str]:
   """The commands that pairs of one seed lack samples for."""
   lacking = {}
   for variant, baseline in groups.rivals():
-    paired = compare.pairs(variant, baseline)
+    paired = pairing.pairs(variant, baseline)
     for run in paired[0] if len(paired) == 1 else ():
       if dataset not in run.samples:
         lacking[run.path] = (

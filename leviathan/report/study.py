@@ -1,69 +1,68 @@
-"""A study's report in Markdown: losses, contrasts, frequency strata."""
+"""What a study says beyond the report of its runs: its rates and contrasts."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
 
 from leviathan import errors
-from leviathan.report import markdown
-from leviathan.report import replicates
+from leviathan.report import compare
+from leviathan.report import document
+from leviathan.report import groups
+from leviathan.report import pairing
 from leviathan.report import runs
+from leviathan.report import sections as sections_lib
+from leviathan.report import strata
+from leviathan.report import tables
 
-Pairs = Sequence[tuple[str, str]]
+Rates = Mapping[str, Mapping[float, float]]
+Pair = tuple[groups.Variant, groups.Variant]
 
 
-def page(
+def sections(
   dataset: str,
   found: Mapping[str, Sequence[runs.Run]],
-  rates: Mapping[str, Mapping[float, float]],
-  pairs: Pairs,
-  said: str,
-) -> str:
-  """The report.
+  rates: Rates,
+  pairs: Sequence[tuple[str, str]],
+  note: str,
+) -> list[document.Section]:
+  """How rates were chosen, and the differences that were asked for.
 
   Args:
     dataset: the directory of what all train on.
     found: the runs of each variant, one a seed.
     rates: {variant: {learning rate: nats per token with the first seed}}.
     pairs: variants whose difference is asked for.
-    said: see `note`.
+    note: see `said`.
 
   Raises:
     CheckpointError: the runs were trained on different data.
   """
+  _check(found)
   first = next(iter(found.values()))[0]
-  for name, of_seeds in found.items():
-    for run in of_seeds:
-      if run.dataset_fingerprint != first.dataset_fingerprint:
-        raise errors.CheckpointError(
-          f'a run of {name} was trained on dataset '
-          f'{run.dataset_fingerprint[:12]}, another on '
-          f'{first.dataset_fingerprint[:12]}; give the study a new --workdir'
-        )
-  parts = [
-    f'# Study on {dataset}',
-    f'{len(_seeds(found))} seeds, {first.tokens:,} tokens each, '
-    f'training data {first.dataset_fingerprint[:12]}. Nats per token, held '
-    'out; differences are paired by seed, with the 95 % interval of '
-    f"Student's t over the seeds. Below 0, the first is better. {said}",
+  variants = {
+    name: groups.Variant(label=name, runs=tuple(of_seeds))
+    for name, of_seeds in found.items()
+  }
+  named = {f'{a} - {b}': (variants[a], variants[b]) for a, b in pairs}
+  seeds = sorted({run.seed for runs_ in found.values() for run in runs_})
+  intro = (
+    f'{len(found)} variants, trained on {dataset} '
+    f'({first.dataset_fingerprint[:12]}), {first.tokens:,} tokens each; seeds: '
+    f'{", ".join(map(str, seeds))}. {note}'
+  )
+  return [
+    document.Section('Study', [intro, _rates(rates)]),
+    *(
+      document.Section(
+        f'Contrasts on {name}',
+        [_contrasts(named, name), _strata(named, name)],
+      )
+      for name in first.evaluation_sets
+      if named
+    ),
   ]
-  for name in first.evaluation_sets:
-    parts += [
-      f'## {name}',
-      _losses(found, rates, name),
-      _contrasts(found, pairs, name),
-      'By how frequent the predicted token was in training:',
-      _strata(found, pairs, name),
-    ]
-  parts += [
-    '## Learning rates',
-    'Nats per token with the first seed; the best is taken for all.'
-    + _edges(rates),
-    _rates(rates),
-  ]
-  return '\n\n'.join(parts) + '\n'
 
 
-def note(trial_tokens: int, lost: Mapping[str, Sequence[int]]) -> str:
+def said(trial_tokens: int, lost: Mapping[str, Sequence[int]]) -> str:
   """How learning rates were chosen, and what is left out.
 
   Args:
@@ -85,93 +84,98 @@ def note(trial_tokens: int, lost: Mapping[str, Sequence[int]]) -> str:
   return f'{chosen} Left out, as not finite: {", ".join(names)}.'
 
 
-def _seeds(found: Mapping[str, Sequence[runs.Run]]) -> list[int]:
-  return sorted({run.seed for of_seeds in found.values() for run in of_seeds})
-
-
-def _difference(ours, theirs, value) -> str:
-  """Of runs of one seed each; of the seeds that both have."""
-  by_seed = {run.seed: run for run in theirs}
-  pairs = [(r, by_seed[r.seed]) for r in ours if r.seed in by_seed]
-  if not pairs:
-    return '-'
-  return str(replicates.estimate([value(a) - value(b) for a, b in pairs]))
-
-
-def _losses(found, rates, dataset) -> str:
-  rows = []
-  seeds = _seeds(found)
-  for name, of_seeds in found.items():
-    values = {run.seed: _nats(run, dataset) for run in of_seeds}
-    best = min(rates[name], key=rates[name].__getitem__)
-    mean = replicates.estimate([*values.values()]).mean
-    rows.append(
-      [
-        name,
-        f'{best:g}',
-        f'{of_seeds[0].parameters["input"]:,}',
-        f'{mean:.4f}',
-        *(f'{values[s]:.4f}' if s in values else '-' for s in seeds),
-      ]
-    )
-  header = ['variant', 'learning rate', 'input parameters', 'mean']
-  header += [f'seed {seed}' for seed in seeds]
-  return markdown.table(header, rows)
-
-
-def _contrasts(found, pairs: Pairs, dataset) -> str:
-  rows = [
-    [
-      f'{ours} - {theirs}',
-      _difference(found[ours], found[theirs], lambda r: _nats(r, dataset)),
-    ]
-    for ours, theirs in pairs
-  ]
-  return markdown.table(['contrast', 'nats per token'], rows)
-
-
-def _strata(found, pairs: Pairs, dataset) -> str:
-  """A row a contrast, a column a bin that was met."""
+def _check(found: Mapping[str, Sequence[runs.Run]]) -> None:
+  """All of one dataset."""
   first = next(iter(found.values()))[0]
-  bins = first.results['frequency'][dataset]['bins']
-  met = [i for i, row in enumerate(bins) if row['tokens']]
+  for name, of_seeds in found.items():
+    for run in of_seeds:
+      if run.dataset_fingerprint != first.dataset_fingerprint:
+        raise errors.CheckpointError(
+          f'a run of {name} was trained on dataset '
+          f'{run.dataset_fingerprint[:12]}, another on '
+          f'{first.dataset_fingerprint[:12]}; give the study a new --workdir'
+        )
 
-  def nats(i):
-    return lambda run: run.results['frequency'][dataset]['bins'][i][
-      'nats_per_token'
-    ]
 
-  rows = [
-    [
-      f'{ours} - {theirs}',
-      *(_difference(found[ours], found[theirs], nats(i)) for i in met),
-    ]
-    for ours, theirs in pairs
+def _contrasts(named: Mapping[str, Pair], dataset: str) -> document.Table:
+  """A row a contrast."""
+  header = ['contrast', 'pairs', 'difference, nats', 'gain, %']
+  rows = []
+  values: list[list] = [
+    ['contrast', 'paired_by', 'pairs', *sections_lib.DIFFERENCE]
   ]
-  header = [f'{bins[i]["frequency"]} (n = {bins[i]["tokens"]:,})' for i in met]
-  return markdown.table(['contrast', *header], rows)
+  for name, pair in named.items():
+    cells, numbers = sections_lib.against(*pair, dataset)
+    rows.append([name, *cells])
+    values.append([name, *numbers])
+  caption = (
+    'The first less the second, nats per token, held out: below 0 the first is '
+    'better, and its gain is by how much its perplexity is lower. '
+    + _paired(named, dataset)
+  )
+  return document.Table(
+    tables.name('contrasts', dataset), caption, header, rows, values
+  )
 
 
-def _edges(rates) -> str:
-  """Which variants might do better beyond the rates that were tried."""
-  found = []
-  for name, tried in rates.items():
-    best = min(tried, key=tried.__getitem__)
-    if len(tried) > 1 and best in (min(tried), max(tried)):
-      found.append(name)
-  if not found:
-    return ''
-  return f' It is the lowest or the highest tried for {", ".join(found)}.'
+def _strata(named: Mapping[str, Pair], dataset: str) -> document.Table:
+  """A row a contrast, a column a bin that was met."""
+  compared = {
+    name: compare.strata(*pair, dataset, 'bins') for name, pair in named.items()
+  }
+  first = next(iter(compared.values()))
+  met = [i for i, stratum in enumerate(first) if stratum.tokens]
+  header = [f'{first[i].frequency} (n = {first[i].tokens:,})' for i in met]
+  rows = [
+    [name, *(tables.said(bins[i].difference, '+.4f') for i in met)]
+    for name, bins in compared.items()
+  ]
+  caption = (
+    'The same by how frequent the predicted token was in training, nats per '
+    'token; in brackets the interval. ' + _paired(named, dataset)
+  )
+  return document.Table(
+    tables.name('contrasts_strata', dataset),
+    caption,
+    ['contrast', *header],
+    rows,
+    strata.values(compared),
+  )
 
 
-def _rates(rates) -> str:
+def _paired(named: Mapping[str, Pair], dataset: str) -> str:
+  return pairing.sentence(
+    (name, pairing.of(*pair, dataset)) for name, pair in named.items()
+  )
+
+
+def _rates(rates: Rates) -> document.Table:
+  """A row a variant, a column a rate."""
+  best = {name: min(t, key=t.__getitem__) for name, t in rates.items()}
   columns = sorted({rate for tried in rates.values() for rate in tried})
   rows = [
-    [name, *(f'{tried[r]:.4f}' if r in tried else '-' for r in columns)]
+    [
+      name,
+      *(f'{tried[r]:.4f}' if r in tried else tables.NONE for r in columns),
+      f'{best[name]:g}',
+    ]
     for name, tried in rates.items()
   ]
-  return markdown.table(['variant', *(f'{r:g}' for r in columns)], rows)
-
-
-def _nats(run: runs.Run, dataset: str) -> float:
-  return run.results['perplexity'][dataset]['nats_per_token']
+  values = [['variant', 'learning_rate', 'nats_per_token', 'chosen']] + [
+    [name, rate, loss, int(rate == best[name])]
+    for name, tried in rates.items()
+    for rate, loss in tried.items()
+  ]
+  caption = (
+    'Nats per token, held out, by learning rate, with the first seed; the best '
+    'is taken for all seeds.'
+  )
+  edges = [
+    name
+    for name, tried in rates.items()
+    if len(tried) > 1 and best[name] in (min(tried), max(tried))
+  ]
+  if edges:
+    caption += f' It is the lowest or the highest tried for {", ".join(edges)}.'
+  header = ['variant', *(f'{r:g}' for r in columns), 'chosen']
+  return document.Table('learning_rates', caption, header, rows, values)

@@ -24,7 +24,7 @@ SHEET = """\
 html { -webkit-text-size-adjust: 100%; }
 body {
   margin: 0 auto;
-  max-width: 62rem;
+  max-width: 74rem;
   padding: 1rem;
   background: var(--ground);
   color: var(--text);
@@ -54,6 +54,15 @@ nav ul {
   list-style: none;
 }
 figure { margin: 1.5rem 0; }
+figure.picture {
+  display: inline-block;
+  width: 480px;
+  max-width: 100%;
+  vertical-align: top;
+}
+@media (min-width: 40rem) {
+  figure.picture { margin-right: 2rem; }
+}
 figcaption { margin: 0.4rem 0; color: var(--quiet); font-size: 0.9rem; }
 figcaption a { margin-left: 0.4em; white-space: nowrap; }
 img {
@@ -82,9 +91,15 @@ th, td {
   padding: 0.35rem 0.7rem;
   background: var(--ground);
   text-align: left;
-  vertical-align: bottom;
+  vertical-align: top;
 }
-td { white-space: nowrap; }
+th[scope="col"] { vertical-align: bottom; }
+td.number { white-space: nowrap; }
+td:not(.number) div {
+  width: max-content;
+  max-width: 26rem;
+  overflow-wrap: anywhere;
+}
 th[scope="row"] div {
   width: max-content;
   max-width: min(20rem, 35vw);
@@ -112,6 +127,6 @@ th:first-child { position: sticky; left: 0; }
   h2 { break-after: avoid; }
   .scroll { overflow: visible; border: 0; }
   table { font-size: 7.5pt; }
-  td { white-space: normal; }
+  td.number { white-space: normal; }
 }
 """

@@ -9,6 +9,7 @@ from typing import Any
 from leviathan.report import compare
 from leviathan.report import document
 from leviathan.report import groups as groups_lib
+from leviathan.report import pairing
 from leviathan.report import replicates
 from leviathan.report import runs
 from leviathan.report import tables
@@ -35,7 +36,7 @@ def section(groups: groups_lib.Groups) -> document.Section | None:
     if (gain := _gain(*pair, key)) is not None
   }
   if gains:
-    parts.append(_gains(gains, list(found), [v.label for v, _ in rivals]))
+    parts.append(_gains(gains, list(found), rivals))
   return document.Section('Tasks', parts)
 
 
@@ -68,9 +69,10 @@ def _values(
 def _gains(
   gains: Mapping[tuple[Key, str], replicates.Estimate],
   keys: Sequence[Key],
-  labels: Sequence[str],
+  rivals: Sequence[tuple[groups_lib.Variant, groups_lib.Variant]],
 ) -> document.Table:
   """A row a figure, a column a rival."""
+  labels = [variant.label for variant, _ in rivals]
   rows = [
     [
       ' '.join(key),
@@ -87,10 +89,11 @@ def _gains(
   for (key, label), gain in gains.items():
     unit = 'percent' if _in_percent(key) else key[-1]
     values.append([*key, label, unit, *tables.ends(gain)])
+  gained = {label for _, label in gains}
   caption = (
-    'Over the baseline, paired by seed: the gain in % of a perplexity, the '
-    'difference of other figures; above 0 is better, but below 0 of bits per '
-    'byte. Intervals are over seeds.'
+    'Over the baseline: the gain in % of a perplexity, the difference of other '
+    'figures; above 0 is better, but below 0 of bits per byte. '
+    + pairing.of_rivals(r for r in rivals if r[0].label in gained)
   )
   return document.Table('tasks_gain', caption, ['task', *labels], rows, values)
 

@@ -121,12 +121,12 @@ def test_the_factor_of_curves_that_cross_at_a_known_token(make_run):
   assert section is not None
   (table,) = section.parts
   assert table.rows == [
-    ['lev', 'tied', '250', '1.60', '400'],
-    ['albert', 'tied', 'not reached', '-', '400'],
+    ['lev', 'tied', '1 seed', '250', '1.60', '400'],
+    ['albert', 'tied', '1 seed', 'not reached', '-', '400'],
   ]
 
 
-def test_tokens_to_match_are_those_of_every_seed_or_of_none(make_run):
+def test_tokens_to_match_are_those_of_every_seed_or_of_none(make_run, numbers):
   def run(name, arm, seed, curve):
     return make_run(name, arm, seed=seed, curve=curve)
 
@@ -145,10 +145,24 @@ def test_tokens_to_match_are_those_of_every_seed_or_of_none(make_run):
   (table,) = section.parts
   # Factors 4/3 and 2: mean 5/3, s = 0.4714, t(0.975, 1) = 12.706.
   assert table.rows == [
-    ['lev', 'tied', '250', '1.67 +- 4.24', '400'],
-    ['untied', 'tied', 'not reached by 1 of 2 seeds', '-', '400'],
-    ['albert', 'tied', 'at most 200', 'at least 2.00', '400'],
+    ['lev', 'tied', '2 seeds', '250', '1.67 +- 4.24', '400'],
+    ['untied', 'tied', '2 seeds', 'not reached by 1 of 2 seeds', '-', '400'],
+    ['albert', 'tied', '2 seeds', 'at most 200', 'at least 2.00', '400'],
   ]
+  rows = numbers(table)
+  lev, untied, albert = rows
+  assert [lev[k] for k in ('seeds', 'reached', 'tokens')] == [2, 2, 250]
+  factor = [lev[k] for k in ('factor', 'factor_low', 'factor_high')]
+  assert factor == pytest.approx(
+    [5 / 3, 5 / 3 - 4.235, 5 / 3 + 4.235], abs=1e-3
+  )
+  assert (untied['reached'], lev['bound']) == (1, '')
+  assert math.isnan(untied['tokens']) and math.isnan(untied['factor'])
+  assert (albert['bound'], albert['tokens'], albert['factor']) == (
+    'at most', 200, 2,
+  )  # fmt: skip
+  assert math.isnan(albert['factor_low'])
+  assert [row['baseline_tokens'] for row in rows] == [400] * 3
 
 
 def test_a_curve_matches_itself_with_as_many_tokens(make_run):

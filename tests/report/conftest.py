@@ -116,3 +116,14 @@ def make_run(tmp_path):
     return path
 
   return make
+
+
+@pytest.fixture
+def numbers():
+  """Of a table: {column: value} of each row of its file."""
+
+  def rows_of(table):
+    header, *rows_ = table.values
+    return [dict(zip(header, row, strict=True)) for row in rows_]
+
+  return rows_of

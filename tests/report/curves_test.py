@@ -148,3 +148,13 @@ def test_a_variant_looks_alike_in_each_picture_and_unlike_others():
   for name, line in drawn(figure).items():
     assert line.get_color() == styles[name]['color']
     assert line.get_linestyle() == styles[name]['linestyle']
+
+
+@pytest.mark.parametrize('steps', [1, 5, 360, 5000])
+def test_a_long_curve_keeps_its_ends_and_what_a_screen_shows(steps):
+  x = list(range(1, steps + 1))
+  figure = curves.draw('tokens', {'lev': []}, {'lev': [(x, x)]}, None)
+  kept = figure.axes[0].get_lines()[0].get_xdata()
+  assert (kept[0], kept[-1]) == (1, steps)
+  assert len(kept) == min(steps, curves.POINTS)
+  assert len({*kept}) == len(kept)

@@ -13,11 +13,13 @@ import xml.etree.ElementTree as ET
 from etils import epath
 from matplotlib import figure as figures
 import numpy as np
+import PIL.Image
 import pytest
 
 from leviathan import errors
 from leviathan.report import curves
 from leviathan.report import document
+from leviathan.report import palette
 
 AWKWARD = r'<b>"a|b" & `c` *d* _e_ \f [g](h)'
 CHROMIUM = shutil.which('chromium') or shutil.which('google-chrome')
@@ -241,6 +243,22 @@ def test_pictures_in_the_page_are_those_beside_it(written):
     size = [int.from_bytes(png[i : i + 4], 'big') for i in (16, 20)]
     shown = [int(picture[side]) for side in ('width', 'height')]
     assert size[0] / size[1] == pytest.approx(shown[0] / shown[1], rel=0.01)
+
+
+def test_a_png_has_a_palette_of_the_colours_that_are_drawn(written):
+  image = PIL.Image.open(written / 'curves.png')
+  assert image.mode == 'P' and image.size[0] == 1000
+  drawn = {colour for _, colour in image.convert('RGB').getcolors() or []}
+  for wanted in palette.COLOURS:
+    rgb = [int(wanted[i : i + 2], 16) for i in (1, 3, 5)]
+    assert min(np.abs(np.subtract(rgb, c)).max() for c in drawn) <= 8, wanted
+  assert (255, 255, 255) in drawn
+
+
+def test_the_report_of_a_study_is_small_enough_for_a_mail(written):
+  # Its seven arms, three seeds and a thousand steps.
+  size = sum(path.stat().st_size for path in written.iterdir())
+  assert size < 1_000_000
 
 
 def test_texts_are_no_markup(tmp_path):

@@ -256,3 +256,25 @@ def test_sets_that_not_all_were_evaluated_on_are_named(make_run):
   assert [v.label for v in found.variants] == ['tied', 'lev']
   assert found.datasets == ['a'] and found.other_sets == ('more',)
   assert not found.left_out
+
+
+def test_of_too_many_variants_pictures_show_the_best_of_each_arm(make_run):
+  def paths(arms, rates):
+    return [
+      make_run(f'{arm}-{rate}', arm, 2 + abs(rate - 3), changes={RATE: rate})
+      for arm in arms
+      for rate in rates
+    ]
+
+  arms, rates = ('tied', 'lev', 'albert'), (1.0, 2.0, 3.0, 4.0)
+  found = read(*paths(arms, rates))
+  assert len(found.drawn()) == groups.DRAWN == 12
+  assert not groups.said_of_drawn(found.drawn(), found.variants)
+  found = read(*paths(arms, (*rates, 5.0)))
+  drawn = found.drawn()
+  assert [v.label for v in drawn] == [f'{arm}, rate 3' for arm in arms]
+  assert 'only the best' in groups.said_of_drawn(drawn, found.variants)
+  # The one of most seeds counts, as for a baseline.
+  more = make_run('more', 'lev', 9.0, seed=1, changes={RATE: 1.0})
+  again = read(*paths(arms, (*rates, 5.0)), more).drawn()
+  assert [v.learning_rate for v in again] == [3, 1, 3]

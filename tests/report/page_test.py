@@ -88,7 +88,7 @@ def test_runs_without_samples_say_how_to_get_them(make_run, tmp_path):
 
 
 def test_what_is_left_out_and_what_differs_comes_first(make_run, tmp_path):
-  text, _ = write(
+  text, cells = write(
     tmp_path,
     make_run('a'),
     make_run('b', 'lev', steps=9, evaluated=(9,)),
@@ -96,11 +96,15 @@ def test_what_is_left_out_and_what_differs_comes_first(make_run, tmp_path):
     make_run('d', evaluated=()),
   )
   titles = [x[3:] for x in text.splitlines() if x.startswith('## ')]
-  assert titles[:3] == ['Left out', 'Warnings', 'Loss on a']
+  assert titles[:3] == ['Left out', 'Differences besides the arm', 'Loss on a']
   assert f'{tmp_path / "c"}: was trained on dataset other' in text
   assert f'{tmp_path / "d"}: {tmp_path / "d"} was not evaluated yet' in text
   assert '| albert' not in text
-  assert 'lev has no baseline of its scale, vocabulary and budget' in text
+  assert any(
+    row[1] == 'lev' and row[-1] == 'compared with none'
+    for row in cells
+    if row[1:]
+  )
 
 
 def test_vocabularies_have_strata_of_their_own(make_run, tmp_path):
@@ -145,6 +149,22 @@ def test_an_evaluation_that_is_not_finite_is_shown_as_such(make_run, tmp_path):
 def test_a_set_without_a_curve_has_no_picture(make_run, tmp_path):
   write(tmp_path, make_run('a', curve={}), make_run('b', 'lev', curve={}))
   assert not [*(tmp_path / 'report').glob('curves_*')]
+
+
+def test_of_many_rates_all_are_in_the_tables_and_few_in_the_pictures(
+  make_run, tmp_path
+):
+  paths = [
+    make_run(f'{arm}{i}', arm, 2 + i, changes={'optimizer.learning_rate': rate})
+    for arm in ('tied', 'lev')
+    for i, rate in enumerate((1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0))
+  ]
+  text, cells = write(tmp_path, *paths)
+  labels = [row[0] for row in cells if row[3:4] == ['4.0000']]
+  assert labels[:2] == ['tied, rate 3', 'lev, rate 3']
+  pictures = [line for line in text.splitlines() if line.startswith('![')]
+  assert len(pictures) == 4
+  assert all('only the best is drawn' in line for line in pictures)
 
 
 def test_sets_and_arms_of_any_name_are_shown(make_run, tmp_path):

@@ -11,12 +11,10 @@ def test_the_interval_is_student_s():
   found = replicates.estimate([1.0, 2.0, 3.0])
   assert found.mean == pytest.approx(2)
   assert found.half_width == pytest.approx(4.302653 / 3**0.5)
-  assert str(found) == '+2.0000 +- 2.4841'
 
 
 def test_one_value_has_no_interval():
   assert replicates.estimate([0.5]) == (0.5, None)
-  assert str(replicates.estimate([0.5])) == '+0.5000'
 
 
 def test_the_interval_holds_the_mean_as_often_as_it_says():

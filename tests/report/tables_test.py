@@ -10,6 +10,17 @@ def test_an_interval_is_said_where_it_is_known():
   known, alone = replicates.Estimate(1, 0.25), replicates.Estimate(-1, None)
   assert tables.said(known, '+.2f') == '+1.00 +- 0.25'
   assert tables.said(alone, '.1f') == '-1.0'
+  around = replicates.Interval(1, 0.5, 2)
+  assert tables.said(around, '+.1f') == '+1.0 [+0.5, +2.0]'
+  nowhere = replicates.Interval(1, math.nan, math.nan)
+  assert tables.said(nowhere, '.1f') == '1.0'
+
+
+def test_the_ends_of_an_interval_are_nan_where_there_is_none():
+  assert tables.ends(replicates.Estimate(1, 0.25)) == [1, 0.75, 1.25]
+  assert tables.ends(replicates.Interval(1, 0.5, 2)) == [1, 0.5, 2]
+  mean, *others = tables.ends(replicates.Estimate(1, None))
+  assert mean == 1 and all(map(math.isnan, others))
 
 
 def test_a_change_has_its_sign():
