@@ -66,7 +66,10 @@ def main(argv) -> None:
     raise errors.ConfigError(
       f'--prompt={PROMPTS.value[0]!r} with --interactive; give one of the two'
     )
-  writer = _Writer(run_flags.restored())
+  choice = sampling.Choice(
+    temperature=TEMPERATURE.value, top_k=TOP_K.value, top_p=TOP_P.value
+  )
+  writer = _Writer(run_flags.restored(), choice)
   if INTERACTIVE.value:
     _converse(writer)
   else:
@@ -92,10 +95,8 @@ def _converse(writer: '_Writer') -> None:
 class _Writer:
   """Writes continuations to the standard output."""
 
-  def __init__(self, loaded: restore.Restored):
-    choice = sampling.Choice(
-      temperature=TEMPERATURE.value, top_k=TOP_K.value, top_p=TOP_P.value
-    )
+  def __init__(self, loaded: restore.Restored, choice: sampling.Choice):
+    """Takes the run, and how tokens are drawn."""
     self._loaded = restore.with_table(loaded)
     self._tokenizer = loaded.run.tokenizer()
     self._seq_len = loaded.parts.config.data.seq_len
