@@ -1,5 +1,7 @@
 """Sampling draws from the model, and never what is no token."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,9 +38,10 @@ def keys(rows, seed=0):
 @pytest.fixture(scope='module')
 def written(parts, params):
   """The new ids of each prompt, up to the length of a row."""
+  make = functools.cache(functools.partial(sampling.make, parts.model, LENGTH))
 
   def write(prompts, seed=0, rows=None, **choice):
-    sample = sampling.make(parts.model, LENGTH, sampling.Choice(**choice))
+    sample = make(sampling.Choice(**choice))
     found = [[] for _ in prompts]
     rows = range(len(prompts)) if rows is None else rows
     for new in sample(params, prompts, keys(rows, seed)):

@@ -1,18 +1,24 @@
 """`leviathan generate`, as its main function."""
 
 import builtins
+import functools
 import io
 import sys
+import types
 
 from absl import flags
 from absl.testing import flagsaver
+import jax
 import pytest
 
 from leviathan import errors
 from leviathan import experiment
-from leviathan import rundir
-from leviathan import train
+from leviathan import restore
+from leviathan import sampling
+from leviathan import sharding
 from leviathan.cli import generate as command
+from leviathan.cli import run_flags
+from leviathan.data import tokenizer as tokenizer_lib
 
 LINE = '-' * 40 + '\n'
 
@@ -24,11 +30,22 @@ def parsed():
 
 
 @pytest.fixture(scope='module')
-def workdir(tiny, tmp_path_factory):
-  run = rundir.open_(str(tmp_path_factory.mktemp('run')))
-  config = tiny.config('lev', train__steps=4, model__layers=1)
-  train.train(experiment.make(config), run, lambda line: None)
-  return str(run.path)
+def loaded(tiny):
+  """Parameters larger than at the start, so that what came before counts."""
+  config = tiny.config('tied', model__layers=1)
+  parts = experiment.Experiment(
+    config, sharding.make_mesh(config.mesh, jax.devices()[:1])
+  )
+  params = jax.tree.map(lambda p: 5 * p, parts.fresh_state().params)
+  tokenizer = tokenizer_lib.load(f'spm:{tiny.tokenizer}')
+  run = types.SimpleNamespace(tokenizer=lambda: tokenizer)
+  return restore.Restored(run, parts, params, 0)
+
+
+@pytest.fixture(scope='module')
+def make():
+  """Of a module, and so compiled once."""
+  return functools.cache(sampling.make)
 
 
 class Terminal(io.StringIO):
@@ -47,12 +64,14 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def generate(workdir, capsys):
+def generate(loaded, make, capsys, monkeypatch):
   """(stdout, stderr) of the command."""
+  monkeypatch.setattr(run_flags, 'restored', lambda: loaded)
+  monkeypatch.setattr(sampling, 'make', make)
 
   def run(*prompts, **values):
     values = {'max_tokens': 20, 'temperature': 1.5} | values
-    with flagsaver.flagsaver(workdir=workdir, prompt=list(prompts), **values):
+    with flagsaver.flagsaver(prompt=list(prompts), **values):
       command.main(['generate'])
     return capsys.readouterr()
 
