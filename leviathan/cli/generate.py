@@ -125,7 +125,7 @@ class _Writer:
           if live:
             print(new[0], end='', flush=True)
       for (prompt, _), text in zip(batch, texts, strict=True):
-        print('' if live else prompt + text.text)
+        print('' if live else prompt + text.text, flush=True)
         if len(rows) > 1:
           print('-' * 40)
 
