@@ -9,10 +9,12 @@ over the whole row for each new token. LEV reads a table when it generates, so
 `untied` is what it costs.
 """
 
+from collections.abc import Callable
 import importlib
 import json
 import statistics
 import time
+from typing import Any
 
 from absl import app
 from absl import flags
@@ -65,12 +67,13 @@ def with_past(parts: experiment.Experiment, params, prompts):
 
 def without(parts: experiment.Experiment, params, prompts):
   """The plain twin."""
+  apply: Callable[..., Any] = parts.model.apply
   start, end = PROMPT_TOKENS.value, PROMPT_TOKENS.value + NEW_TOKENS.value
 
   @jax.jit
   def fill(params, ids_BL):
     def one(position, ids_BL):
-      logits_BLV = parts.model.apply({'params': params}, ids_BL)
+      logits_BLV = apply({'params': params}, ids_BL)
       next_B = jnp.argmax(logits_BLV[:, position - 1], axis=-1)
       return ids_BL.at[:, position].set(next_B.astype(jnp.int32))
 

@@ -200,7 +200,9 @@ class Transformer(nn.Module):
     return sharding.constrain(x_BLD, 'batch', None, None)
 
   @nn.compact
-  def _layers(self, x_BLD, positions, segments_BL=None, past=None, keeps=False):
+  def _layers(
+    self, x_BLD, positions, segments_BL=None, past=None, keeps=False
+  ) -> tuple[jax.Array, Any]:
     """x_BLD through all layers, and what they keep."""
     c = self.config
     blocks = nn.scan(

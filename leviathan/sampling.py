@@ -115,10 +115,11 @@ def make(model: nn.Module, length: int, choice: Choice) -> Sampler:
     token's key is a stream of the row's key and of its position. All runs on
     the mesh in force.
   """
+  apply: Callable[..., Any] = model.apply
 
   @jax.jit
   def begin(params, ids_BL, lengths_B):
-    logits_BV, past = model.apply(
+    logits_BV, past = apply(
       {'params': params}, ids_BL, lengths_B, method='begin'
     )
     free = ((0, 0), (0, 0), (0, length - ids_BL.shape[1]), (0, 0), (0, 0))
@@ -130,7 +131,7 @@ def make(model: nn.Module, length: int, choice: Choice) -> Sampler:
     def one(state, _):
       key = jax.vmap(lambda key, at: prng.stream(key, 'token', at))
       ids_B = choice.draw(key(key_B, state.positions_B), state.logits_BV)
-      logits_BV, past = model.apply(
+      logits_BV, past = apply(
         {'params': params}, ids_B, state.positions_B, state.past, method='step'
       )
       return _State(logits_BV, state.positions_B + 1, past), ids_B

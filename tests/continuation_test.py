@@ -1,6 +1,7 @@
 """A text is the same however its tokens come, and ends before a stop."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,8 @@ class Bytes:
 
 def text_of(ids, stops=(), max_tokens=100):
   """The text, and what it grew by at each token."""
-  text = continuation.Continuation(Bytes(), stops, max_tokens)
+  tokenizer: Any = Bytes()
+  text = continuation.Continuation(tokenizer, stops, max_tokens)
   grown = [text.feed([token_id]) for token_id in ids]
   assert ''.join(grown) == text.text
   return text, grown
@@ -83,7 +85,7 @@ def test_neither_tokens_nor_groups_of_them_matter():
     stops = [
       ''.join(rng.choices('abc\u00e9', k=rng.randrange(1, 5))) for _ in range(2)
     ]
-    tokenizer = Bytes()
+    tokenizer: Any = Bytes()
     full = b''.join(map(tokenizer.token_bytes, ids)).decode(errors='replace')
     end = first_complete(full, stops)
     text = continuation.Continuation(tokenizer, stops, 100)

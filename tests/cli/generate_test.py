@@ -5,6 +5,7 @@ import functools
 import io
 import sys
 import types
+from typing import Any
 
 from absl import flags
 from absl.testing import flagsaver
@@ -38,7 +39,7 @@ def loaded(tiny):
   )
   params = jax.tree.map(lambda p: 5 * p, parts.fresh_state().params)
   tokenizer = tokenizer_lib.load(f'spm:{tiny.tokenizer}')
-  run = types.SimpleNamespace(tokenizer=lambda: tokenizer)
+  run: Any = types.SimpleNamespace(tokenizer=lambda: tokenizer)
   return restore.Restored(run, parts, params, 0)
 
 
@@ -153,7 +154,7 @@ def test_ctrl_c_stops_what_is_written_and_leaves_at_the_prompt(monkeypatch):
     return given
 
   monkeypatch.setattr(builtins, 'input', answer)
-  writer = Stopped(at=['a'])
+  writer: Any = Stopped(at=['a'])
   with pytest.raises(KeyboardInterrupt):
     command._converse(writer)
   assert writer.prompts == ['a', 'b']
