@@ -97,14 +97,14 @@ def training_of(run: rundir.RunDir) -> Training:
 
 def for_harness(loaded: restore.Restored) -> harness.Model:
   """The same model as lm-evaluation-harness is given it."""
-  parts = loaded.parts
+  parts, length = loaded.parts, loaded.parts.config.data.seq_len
   return harness.Model(
     params=loaded.params,
     scorer=parts.request_scorer,
-    sampler=functools.partial(sampling.make, parts.model),
+    sampler=functools.partial(sampling.make, parts.model, length),
     mesh=parts.mesh,
     tokenizer=loaded.run.tokenizer(),
-    length=parts.config.data.seq_len,
+    length=length,
   )
 
 

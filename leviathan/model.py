@@ -92,6 +92,7 @@ class Block(nn.Module):
   """x + attention(norm(x)), then x + mlp(norm(x))."""
 
   config: ModelConfig
+  keeps: bool = False  # Whether keys and values are given back, and stacked.
 
   @nn.compact
   def __call__(
@@ -99,17 +100,20 @@ class Block(nn.Module):
     x_BLD: jax.Array,
     positions: jax.Array,
     segments_BL: jax.Array | None,
+    past: attention.Past | None,
   ):
-    """A step of `nn.scan`: the stream is the carry, nothing is stacked."""
+    """A step of `nn.scan`: the stream is the carry."""
     c = self.config
     dtype = PRECISIONS[c.precision]
     h_BLD = norms.RMSNorm(dtype, name='attention_norm')(x_BLD)
-    x_BLD += attention.Attention(
+    y_BLD, new = attention.Attention(
       c.head_width, c.layers, dtype, c.attention, name='attention'
-    )(h_BLD, positions, segments_BL)
+    )(h_BLD, positions, segments_BL, past)
+    x_BLD += y_BLD
     h_BLD = norms.RMSNorm(dtype, name='mlp_norm')(x_BLD)
     x_BLD += mlp.SwiGLU(c.mlp_width, c.layers, dtype, name='mlp')(h_BLD)
-    return sharding.constrain(x_BLD, 'batch', None, None), None
+    x_BLD = sharding.constrain(x_BLD, 'batch', None, None)
+    return x_BLD, new if self.keeps else None
 
 
 class Transformer(nn.Module):
@@ -126,7 +130,6 @@ class Transformer(nn.Module):
     """Logits of the token after each input; see `features`."""
     return self.head.logits(*self.features(ids_BL, segments_BL))
 
-  @nn.compact
   def features(
     self, ids_BL: jax.Array, segments_BL: jax.Array | None = None
   ) -> tuple[jax.Array, jax.Array]:
@@ -140,26 +143,81 @@ class Transformer(nn.Module):
     Returns:
       Hidden states x_BLD, and the head's float32 matrix w_VD, V padded.
     """
-    c = self.config
-    dtype = PRECISIONS[c.precision]
-    x_BLD = self.embed(ids_BL).astype(dtype)
-    x_BLD = sharding.constrain(x_BLD, 'batch', None, None)
+    x_BLD = self._inputs(ids_BL)
     positions = jnp.arange(ids_BL.shape[1], dtype=jnp.int32)
     if segments_BL is not None:
       # Attention sees differences of positions alone; counted from a document's
       # start, their rounding too is the same wherever in a row it lies.
       positions = rope.restart(positions, segments_BL)
+    x_BLD, _ = self._layers(x_BLD, positions, segments_BL)
+    return x_BLD, self.head.weight(self.embedder, self.config.width)
+
+  def begin(
+    self, ids_BL: jax.Array, lengths_B: jax.Array
+  ) -> tuple[jax.Array, attention.Past]:
+    """Reads prompts in one pass, as `features` does.
+
+    Args:
+      ids_BL: int32 ids. Prompts are filled up at their end, so that each begins
+        at position 0; what fills them up no token of theirs sees.
+      lengths_B: int32, how long each prompt is, 1 or more.
+
+    Returns:
+      float32 logits_BV of the token after each prompt, and the past k_XBLHK.
+    """
+    x_BLD = self._inputs(ids_BL)
+    positions_L = jnp.arange(ids_BL.shape[1], dtype=jnp.int32)
+    x_BLD, past = self._layers(x_BLD, positions_L, keeps=True)
+    last_B11 = lengths_B[:, None, None] - 1
+    return self._last_logits(jnp.take_along_axis(x_BLD, last_B11, 1)), past
+
+  def step(
+    self, ids_B: jax.Array, positions_B: jax.Array, past: attention.Past
+  ) -> tuple[jax.Array, attention.Past]:
+    """Reads one more token of each row.
+
+    Args:
+      ids_B: int32 ids.
+      positions_B: int32, how many tokens of the row came before; see
+        `attention.insert`.
+      past: k_XBLHK and v_XBLHK of those, with slots for what follows.
+
+    Returns:
+      float32 logits_BV of the token after it, and the past with it.
+    """
+    x_B1D, new = self._layers(
+      self._inputs(ids_B[:, None]), positions_B[:, None], past=past, keeps=True
+    )
+    insert = jax.vmap(attention.insert, in_axes=(0, 0, None))
+    return self._last_logits(x_B1D), insert(past, new, positions_B)
+
+  def _last_logits(self, x_B1D):
+    w_VD = self.head.weight(self.embedder, self.config.width)
+    return self.head.logits(x_B1D, w_VD)[:, 0]
+
+  def _inputs(self, ids_BL):
+    x_BLD = self.embed(ids_BL).astype(PRECISIONS[self.config.precision])
+    return sharding.constrain(x_BLD, 'batch', None, None)
+
+  @nn.compact
+  def _layers(
+    self, x_BLD, positions, segments_BL=None, past=None, keeps=False
+  ) -> tuple[jax.Array, Any]:
+    """x_BLD through all layers, and what they keep."""
+    c = self.config
     blocks = nn.scan(
       nn.remat(Block, policy=REMAT_POLICIES[c.remat], prevent_cse=False),
       variable_axes={'params': 0},
       split_rngs={'params': True},
-      in_axes=nn.broadcast,  # pyright: ignore[reportArgumentType]
+      in_axes=(nn.broadcast, nn.broadcast, 0),  # pyright: ignore[reportArgumentType]
       length=c.layers,
       metadata_params={nn.PARTITION_NAME: 'layers'},
     )
-    x_BLD, _ = blocks(config=c, name='blocks')(x_BLD, positions, segments_BL)
-    x_BLD = norms.RMSNorm(dtype, name='final_norm')(x_BLD)
-    return x_BLD, self.head.weight(self.embedder, c.width)
+    x_BLD, kept = blocks(config=c, keeps=keeps, name='blocks')(
+      x_BLD, positions, segments_BL, past
+    )
+    dtype = PRECISIONS[c.precision]
+    return norms.RMSNorm(dtype, name='final_norm')(x_BLD), kept
 
   def embed(self, ids_BL: jax.Array) -> jax.Array:
     """The embedder's float32 x_BLD of int32 ids in [0, V)."""

@@ -54,6 +54,21 @@ def test_step():
     assert loss[form]['seconds'] > 0 and loss[form]['chunks'] == chunks
 
 
+def test_generate():
+  (row,) = rows(
+    'generate.py',
+    '--seq_len=64',
+    '--rows=2',
+    '--prompt_tokens=4',
+    '--new_tokens=20',
+    '--layers=1',
+  )
+  assert row['same_tokens'] and row['distinct_tokens'] > 2
+  for way in ('with_past', 'without'):
+    assert row[way]['tokens_per_second'] > 0
+  assert row['times_faster'] > 0
+
+
 def test_checkpoint():
   (row,) = rows('checkpoint.py', '--scale=smoke')
   assert row['bits_equal']

@@ -39,6 +39,7 @@ LAYERS = {
   'state': 4,
   'step': 4,
   'checkpoint': 5,
+  'continuation': 5,
   'eval': 5,
   'report': 5,
   'rundir': 5,

@@ -199,7 +199,8 @@ def test_the_scan_is_a_loop_over_pre_norm_residual_layers(arm):
   for layer in range(c.layers):
     w = jax.tree.map(lambda p, i=layer: p[i], params['blocks'])
     h_BLD = apply(norm, w['attention_norm'], x_BLD)
-    x_BLD = x_BLD + apply(attend, w['attention'], h_BLD, jnp.arange(6))
+    y_BLD, _ = apply(attend, w['attention'], h_BLD, jnp.arange(6))
+    x_BLD = x_BLD + y_BLD
     h_BLD = apply(norm, w['mlp_norm'], x_BLD)
     x_BLD = x_BLD + apply(inner, w['mlp'], h_BLD)
   x_BLD = apply(norm, params['final_norm'], x_BLD)
@@ -212,6 +213,36 @@ def test_the_scan_is_a_loop_over_pre_norm_residual_layers(arm):
     np.einsum('BLD,VD->BLV', x_BLD, w_VD[:V]),
     atol=2e-5,
   )
+
+
+@pytest.mark.parametrize(
+  'precision, atol', [('float32', 2e-5), ('bfloat16', 0.05)]
+)
+@pytest.mark.parametrize('arm', ARMS)
+def test_step_by_step_logits_are_those_of_the_whole_row(arm, precision, atol):
+  """After prompts of 1 to 5 tokens, filled up with others."""
+  model = config(arm, precision=precision).make()
+
+  @functools.partial(jax.jit, static_argnames='method')
+  def call(params, *inputs, method):
+    return model.apply({'params': params}, *inputs, method=method)
+
+  params, rows = initial(arm), np.arange(8)
+  positions_B = np.array([1, 2, 3, 4, 5, 5, 1, 2], np.int32)
+  filled = np.where(np.arange(5) < positions_B[:, None], IDS[:, :5], 7)
+  logits_BV, past = call(params, filled, positions_B, method='begin')
+  past = jax.tree.map(
+    lambda x: jnp.pad(x, ((0, 0), (0, 0), (0, 1), (0, 0), (0, 0))), past
+  )
+  whole = np.asarray(forward(arm, precision=precision)(params, IDS))[..., :V]
+  for _ in range(6):
+    np.testing.assert_allclose(
+      np.asarray(logits_BV)[:, :V], whole[rows, positions_B - 1], atol=atol
+    )
+    # A row that is full is not held up, and its last token is read again.
+    at_B = np.minimum(positions_B, 5)
+    logits_BV, past = call(params, IDS[rows, at_B], at_B, past, method='step')
+    positions_B = at_B + 1
 
 
 def test_layers_are_not_copies_of_each_other():

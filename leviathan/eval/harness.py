@@ -30,6 +30,7 @@ import numpy as np
 import tqdm
 
 from leviathan import errors
+from leviathan import sampling
 from leviathan.data import tokenizer as tokenizer_lib
 from leviathan.eval import downstream
 from leviathan.eval import requests
@@ -62,7 +63,7 @@ class Model:
   Attributes:
     params: the parameters.
     scorer: see `requests.make`.
-    sampler: length of a buffer -> what `sampling.make` gives for it.
+    sampler: of a choice; see `sampling.make`.
     mesh: that the parameters are on.
     tokenizer: the run's own.
     length: inputs of one forward pass at most.
@@ -70,7 +71,7 @@ class Model:
 
   params: Any
   scorer: requests.Scorer
-  sampler: Callable[[int], Callable]
+  sampler: Callable[[sampling.Choice], sampling.Sampler]
   mesh: jax.sharding.Mesh
   tokenizer: tokenizer_lib.Tokenizer
   length: int

@@ -16,17 +16,17 @@ import jax
 import jax.numpy as jnp
 from lm_eval.api import model as lm_eval_model
 from lm_eval.models import utils as lm_eval_utils
-import numpy as np
 import tqdm
 
+from leviathan import continuation
 from leviathan import errors
 from leviathan import prng
+from leviathan import sampling
 from leviathan.eval import harness
 from leviathan.eval import pairs
 from leviathan.eval import requests as requests_lib
 
 ROWS = 16  # Prompts that are continued at once.
-BUFFER = 64  # Buffers are multiples of this long, so that few are compiled.
 CHOICES = ('until', 'do_sample', 'temperature', 'max_gen_toks')
 
 
@@ -127,8 +127,9 @@ class HarnessModel(lm_eval_model.TemplateLM):
     del disable_tqdm
     prompts = [self._prompt(request) for request in requests]
     alike = collections.defaultdict(list)
-    for i, p in enumerate(prompts):
-      alike[len(p.ids), p.new_tokens, p.temperature].append(i)
+    # Those of a batch are read, and written, at about the same length.
+    for i in sorted(range(len(prompts)), key=lambda i: len(prompts[i].ids)):
+      alike[prompts[i].temperature].append(i)
     batches = [
       members[start : start + ROWS]
       for members in alike.values()
@@ -136,10 +137,10 @@ class HarnessModel(lm_eval_model.TemplateLM):
     ]
     texts = [''] * len(prompts)
     with _ticks(len(prompts)) as tick:
-      for number, members in enumerate(batches):
-        found = self._continue([prompts[i] for i in members], number)
-        for i, new in zip(members, found, strict=True):
-          texts[i] = self._text(new, prompts[i].until)
+      for members in batches:
+        found = self._continue([prompts[i] for i in members], members)
+        for i, text in zip(members, found, strict=True):
+          texts[i] = text
         tick(len(members))
     return texts
 
@@ -163,32 +164,38 @@ class HarnessModel(lm_eval_model.TemplateLM):
       ids, min(wanted, length - len(ids)), temperature, how['until']
     )
 
-  def _continue(self, prompts: Sequence[_Prompt], number: int) -> list[Any]:
-    """The new ids after prompts of one length; `number` is of the batch."""
-    filled, new_tokens = len(prompts[0].ids), prompts[0].new_tokens
-    end = filled + new_tokens
-    length = min(-(-end // BUFFER) * BUFFER, self._model.length)
-    ids_BL = np.zeros((ROWS, length), np.int32)
-    ids_BL[: len(prompts), :filled] = [p.ids for p in prompts]
+  def _continue(
+    self, prompts: Sequence[_Prompt], numbers: Sequence[int]
+  ) -> list[str]:
+    """The texts after prompts of one temperature; `numbers` are theirs."""
+    sample = self._sampler(sampling.Choice(temperature=prompts[0].temperature))
+    # Batches are filled up, so that one size is compiled.
+    filling = ROWS - len(prompts)
+    ids = [p.ids for p in prompts] + [[self.eot_token_id]] * filling
+    root = prng.root(0)
+    key_B = jnp.stack(
+      [prng.stream(root, 'harness', n) for n in [*numbers, *[0] * filling]]
+    )
+    written = [[] for _ in prompts]
+    found = [('', True) for _ in prompts]
     with jax.set_mesh(self._model.mesh):
-      ids_BL = self._sampler(length)(
-        self._model.params,
-        jnp.asarray(ids_BL),
-        filled,
-        prng.stream(prng.root(0), 'harness', number),
-        prompts[0].temperature,
-      )
-    return np.asarray(ids_BL)[: len(prompts), filled:end].tolist()
+      for new in sample(self._model.params, ids, key_B):
+        for ids_so_far, more in zip(written, new, strict=False):
+          ids_so_far += more
+        found = list(map(self._text, written, prompts))
+        if all(done for _, done in found):
+          break
+    return [text for text, _ in found]
 
-  def _text(self, ids: list[int], until: Sequence[str]) -> str:
-    """What comes before EOS and before the first of the stops."""
+  def _text(self, ids: list[int], prompt: _Prompt) -> tuple[str, bool]:
+    """What comes before EOS and before a stop; whether it has ended."""
+    done = len(ids) >= prompt.new_tokens
+    ids = ids[: prompt.new_tokens]
     if self.eot_token_id in ids:
-      ids = ids[: ids.index(self.eot_token_id)]
+      ids, done = ids[: ids.index(self.eot_token_id)], True
     text = self._model.tokenizer.decode(ids)
-    for stop in until:
-      if stop:
-        text = text.partition(stop)[0]
-    return text
+    end = continuation.first_stop(text, prompt.until)
+    return text[:end], done or end is not None
 
 
 def _check_texts(asked: Sequence[Any]) -> None:

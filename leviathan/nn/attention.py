@@ -8,6 +8,7 @@ that never do, splash on TPUs (Pallas) and cuDNN's on NVIDIA GPUs.
 from collections.abc import Callable
 import functools
 import logging
+from typing import NamedTuple
 
 from flax import linen as nn
 import jax
@@ -21,6 +22,16 @@ from leviathan.nn import rope
 
 LANES = 128  # Splash takes lengths in blocks of this many, and multiples.
 BLOCK = 512  # The largest of them that it is given.
+
+
+class Past(NamedTuple):
+  """Keys and values of inputs; slot i holds those of position i, turned.
+
+  Of a whole model they are stacked by layers, k_XBLHK and v_XBLHK.
+  """
+
+  k_BLHK: jax.Array
+  v_BLHK: jax.Array
 
 
 class Attention(nn.Module):
@@ -37,13 +48,19 @@ class Attention(nn.Module):
     x_BLD: jax.Array,
     positions: jax.Array,
     segments_BL: jax.Array | None = None,
-  ) -> jax.Array:
+    past: Past | None = None,
+  ) -> tuple[jax.Array, Past]:
     """x_BLD -> x_BLD; input i sees inputs 0..i, those of its segment if given.
 
     Args:
       x_BLD: the stream.
       positions: int32, (L,) or (B, L).
       segments_BL: int32, or None where a row is one segment.
+      past: what came before. x_B1D then holds the one input that follows in
+        each row, at positions_B1, and sees the slots before its own alone.
+
+    Returns:
+      x_BLD, and the keys and values of these inputs.
     """
     width = x_BLD.shape[-1]
     heads = width // self.head_width
@@ -60,9 +77,11 @@ class Attention(nn.Module):
     q_BLHK = rope.rotate(project('query_DHK'), positions)
     k_BLHK = rope.rotate(project('key_DHK'), positions)
     y_BLHK = v_BLHK = project('value_DHK')
+    if past is not None:
+      y_BLHK = attend_past(q_BLHK, Past(k_BLHK, v_BLHK), past, positions[:, 0])
     # Shapes are all that matters at the start, and it may be asked for where
     # a kernel cannot run.
-    if not self.is_initializing():
+    elif not self.is_initializing():
       y_BLHK = attend(q_BLHK, k_BLHK, v_BLHK, segments_BL, self.implementation)
     out_HKD = self.param(
       'out_HKD',
@@ -70,7 +89,47 @@ class Attention(nn.Module):
       (heads, self.head_width, width),
       jnp.float32,
     ).astype(self.dtype)
-    return jnp.einsum('BLHK,HKD->BLD', y_BLHK, out_HKD)
+    x_BLD = jnp.einsum('BLHK,HKD->BLD', y_BLHK, out_HKD)
+    return x_BLD, Past(k_BLHK, v_BLHK)
+
+
+def insert(past: Past, new: Past, positions_B: jax.Array) -> Past:
+  """The past with one more input a row, each in the slot of its position.
+
+  Args:
+    past: k_BLHK and v_BLHK.
+    new: k_B1HK and v_B1HK.
+    positions_B: int32, in [0, L); higher ones overwrite the last slot.
+  """
+
+  def into(past_LHK, new_1HK, position):
+    return jax.lax.dynamic_update_slice(past_LHK, new_1HK, (position, 0, 0))
+
+  return jax.tree.map(
+    lambda old, x: jax.vmap(into)(old, x, positions_B), past, new
+  )
+
+
+def attend_past(
+  q_B1HK: jax.Array, new: Past, past: Past, positions_B: jax.Array
+) -> jax.Array:
+  """Attention of one input a row to itself and to what came before it.
+
+  Slots from its own on may hold anything finite: they have no weight.
+
+  Args:
+    q_B1HK: its query.
+    new: its key and value.
+    past: of the inputs before.
+    positions_B: int32, its position, which is how many came before.
+
+  Returns:
+    y_B1HK.
+  """
+  k_BLHK, v_BLHK = insert(past, new, positions_B)
+  return jax.nn.dot_product_attention(
+    q_B1HK, k_BLHK, v_BLHK, key_value_seq_lengths=positions_B + 1
+  )
 
 
 def attend(

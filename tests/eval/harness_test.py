@@ -52,7 +52,7 @@ def model(parts, tiny):
     scorer=requests.make(
       parts.model, parts.mesh, length=LENGTH, tokens=1024, positions=1024
     ),
-    sampler=functools.partial(sampling.make, parts.model),
+    sampler=functools.partial(sampling.make, parts.model, LENGTH),
     mesh=parts.mesh,
     tokenizer=tokenizer_lib.load(f'spm:{tiny.tokenizer}'),
     length=LENGTH,
@@ -251,16 +251,17 @@ class Recorder:
     counts = [len(ids) - start for ids, start in asked]
     return [requests.Scored(float(n), n, False, 1, False) for n in counts]
 
-  def sampler(self, length):
-    """Writes the answer after each prompt."""
+  def sampler(self, choice):
+    """Writes the answer after each prompt, two letters at a time."""
 
-    def sample(params, ids_BL, filled, key, temperature):
-      del params, key
-      ids_BL = np.array(ids_BL)
-      self.asked.append((ids_BL[:, :filled].tolist(), length, temperature))
-      new = itertools.islice(itertools.cycle(self.answer), length - filled)
-      ids_BL[:, filled:] = [0 if c == '$' else ord(c) for c in new]
-      return ids_BL
+    def sample(params, prompts, key_B):
+      del params
+      assert len(prompts) == len(key_B)
+      self.asked += [(ids, choice.temperature) for ids in prompts]
+      letters = itertools.cycle(0 if c == '$' else ord(c) for c in self.answer)
+      while True:
+        new = list(itertools.islice(letters, 2))
+        yield [new for _ in prompts]
 
     return sample
 
@@ -312,6 +313,7 @@ def test_an_empty_text_to_score_is_refused(by_rote):
     ('one.two', ['.'], 'one'),
     ('one.two', 'w', 'one.t'),
     ('one.two', ['w', 'n'], 'o'),
+    ('one.two', ['e.t', '.'], 'one'),  # The first to be complete counts.
     ('on$e.', ['.'], 'on'),
     ('one.two', [], 'one.two'),
   ],
@@ -342,17 +344,16 @@ def test_prompts_are_continued_with_those_of_their_kind(by_rote):
   )
   assert texts == ['zzz', 'z' * 10, 'zzz', 'zzz', 'z' * (LENGTH // 2)]
   rows = [
-    (''.join(map(chr, ids)), length, temperature)
-    for rows, length, temperature in recorder.asked
-    for ids in rows
+    (''.join(map(chr, ids)), temperature)
+    for ids, temperature in recorder.asked
     if any(ids)
   ]
   assert rows == [
-    ('\1', LENGTH, 0.0),
-    ('c', LENGTH, 0.0),
-    (long[-(LENGTH - 10) :], LENGTH, 0.0),
-    ('d', LENGTH, 0.5),
-    (long[-LENGTH // 2 :], LENGTH, 0.0),
+    ('\1', 0.0),
+    ('c', 0.0),
+    (long[-LENGTH // 2 :], 0.0),
+    (long[-(LENGTH - 10) :], 0.0),
+    ('d', 0.5),
   ]
   with pytest.raises(errors.ConfigError, match='task samples by top_p'):
     lm.generate_until(

@@ -47,7 +47,7 @@ def apply(params, x_BLD, dtype=jnp.float32, segments_BL=None):
   module = attention.Attention(head_width=K, layers=2, dtype=dtype)
   params = jax.tree.map(lambda p: jnp.asarray(p, jnp.float32), params)
   x_BLD = jnp.asarray(x_BLD, dtype)
-  return module.apply({'params': params}, x_BLD, POSITIONS, segments_BL)
+  return module.apply({'params': params}, x_BLD, POSITIONS, segments_BL)[0]
 
 
 def twin(params, x_BLD, segments_BL):
