@@ -2,8 +2,14 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+import time
+
+import pytest
+
+from leviathan import metrics
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = """
@@ -65,3 +71,64 @@ def test_a_program_that_is_not_there_is_one_line():
   assert code == 2
   assert "'no/such/program' cannot be started" in stderr
   assert stderr.count('\n') == 1
+
+
+def processes_of(workdir):
+  """{number: pid} of the processes that train there."""
+  found = {}
+  for file in pathlib.Path('/proc').glob('[0-9]*/cmdline'):
+    try:
+      words = file.read_text().split('\0')
+    except OSError:
+      continue  # It has ended.
+    if f'--workdir={workdir}' in words:
+      for word in words:
+        if word.startswith('--process_id='):
+          found[int(word[-1])] = int(file.parent.name)
+  return found
+
+
+@pytest.mark.skipif(not pathlib.Path('/proc').is_dir(), reason='needs /proc')
+def test_two_processes_train_on_after_a_kill_and_after_a_preemption(
+  tiny, tmp_path
+):
+  """Under babysit.py; each step is there once."""
+  workdir = tmp_path / 'run'
+  steps = 200
+  flags = tiny.flags(
+    train__steps=steps, checkpoint__interval=5, evaluate__interval=100
+  )
+  output = tmp_path / 'said.txt'
+  with output.open('w') as said:
+    babysitter = subprocess.Popen(
+      [sys.executable, 'launch/babysit.py', '--wait=0', '--',
+       sys.executable, 'launch/local.py', '--processes=2', '--devices=1', '--',
+       sys.executable, '-m', 'leviathan', 'train', *flags,
+       f'--workdir={workdir}'],
+      cwd=ROOT, stdout=said, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+  rows = workdir / 'metrics.jsonl'
+  try:
+    for number, signum in ((1, signal.SIGKILL), (0, signal.SIGTERM)):
+      before = len(rows.read_text().splitlines()) if rows.exists() else 0
+      while not rows.exists() or (
+        len(rows.read_text().splitlines()) < before + 10
+      ):
+        assert babysitter.poll() is None, output.read_text()
+        time.sleep(0.02)
+      os.kill(processes_of(workdir)[number], signum)
+      starts = f'start {1 if signum == signal.SIGKILL else 2} ended'
+      while starts not in output.read_text():
+        assert babysitter.poll() is None, output.read_text()
+        time.sleep(0.1)
+    assert babysitter.wait(timeout=240) == 0, output.read_text()
+  finally:
+    babysitter.kill()
+    for pid in processes_of(workdir).values():
+      os.kill(pid, signal.SIGKILL)
+  said = output.read_text()
+  assert 'start 2 ended with exit code 75' in said
+  assert 'start 3 ended with exit code 0' in said
+  assert said.count('resumed from step') == 2
+  train = [r for r in metrics.read(rows) if r['split'] == 'train']
+  assert [row['step'] for row in train] == list(range(1, steps + 1))
