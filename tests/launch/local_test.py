@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -97,9 +98,9 @@ def test_two_processes_train_on_after_a_kill_and_after_a_preemption(
   All are killed: JAX notices after 100 seconds that one of them is.
   """
   workdir = tmp_path / 'run'
-  steps = 24
+  steps = 100
   flags = tiny.flags(
-    train__steps=steps, checkpoint__interval=10, evaluate__interval=20
+    train__steps=steps, checkpoint__interval=25, evaluate__interval=100
   )
   output = tmp_path / 'said.txt'
   with output.open('w') as said:
@@ -110,21 +111,22 @@ def test_two_processes_train_on_after_a_kill_and_after_a_preemption(
        f'--workdir={workdir}'],
       cwd=ROOT, stdout=said, stderr=subprocess.STDOUT,
     )  # fmt: skip
-  rows = workdir / 'metrics.jsonl'
+
+  def until(is_so):
+    while not is_so():
+      assert babysitter.poll() is None, output.read_text()
+      time.sleep(0.02)
+
   try:
-    for start, signum, step in (
-      (1, signal.SIGKILL, 12),
-      (2, signal.SIGTERM, 16),
-    ):
-      while not rows.exists() or rows.read_text().count('train') < step:
-        assert babysitter.poll() is None, output.read_text()
-        time.sleep(0.02)
-      pids = processes_of(workdir)
-      for pid in pids.values() if signum == signal.SIGKILL else [pids[0]]:
-        os.kill(pid, signum)
-      while f'start {start} ended' not in output.read_text():
-        assert babysitter.poll() is None, output.read_text()
-        time.sleep(0.1)
+    until(lambda: (workdir / 'checkpoints' / '25' / 'files.json').exists())
+    for pid in processes_of(workdir).values():
+      os.kill(pid, signal.SIGKILL)
+    until(lambda: 'start 1 ended' in output.read_text())
+    # The second start prints its first step.
+    until(
+      lambda: re.search(r'resumed from(.|\n)*step \d+/', output.read_text())
+    )
+    os.kill(processes_of(workdir)[0], signal.SIGTERM)
     assert babysitter.wait(timeout=240) == 0, output.read_text()
   finally:
     babysitter.kill()
@@ -135,5 +137,7 @@ def test_two_processes_train_on_after_a_kill_and_after_a_preemption(
   assert 'start 2 ended with exit code 75' in said
   assert 'start 3 ended with exit code 0' in said
   assert said.count('resumed from step') == 2
-  train = [r for r in metrics.read(rows) if r['split'] == 'train']
+  train = [
+    r for r in metrics.read(workdir / 'metrics.jsonl') if r['split'] == 'train'
+  ]
   assert [row['step'] for row in train] == list(range(1, steps + 1))
