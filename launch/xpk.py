@@ -16,6 +16,7 @@ an empty project on: docs/launch_xpk.md.
 """
 
 from collections.abc import Sequence
+import pathlib
 import re
 import shlex
 import sys
@@ -68,6 +69,7 @@ def run() -> None:
   slices_lib.check_fits(slices, words)
   image = [f'--docker-image={_IMAGE.value}']
   if _BASE_IMAGE.value:
+    _check_comes_along(words)
     image = [f'--base-docker-image={_BASE_IMAGE.value}', '--script-dir=.']
     # `leviathan` alone would be the package that the image has installed.
     if words[0] == 'leviathan':
@@ -94,6 +96,16 @@ def run() -> None:
     'the nodes are paid for by the hour of a chip while they are in the '
     'cluster, also when no workload is on them'
   )
+
+
+def _check_comes_along(words: Sequence[str]) -> None:
+  """Raises ConfigError if .dockerignore keeps the command's config out."""
+  file = job_command.config_file(words)
+  if file and pathlib.PurePath(file).parts[0] != 'configs':
+    raise errors.ConfigError(
+      f'--config={file} does not come into the image; put it below configs/, '
+      'and give its path from the checkout'
+    )
 
 
 def container_command(words: Sequence[str]) -> str:

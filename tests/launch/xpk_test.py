@@ -152,6 +152,17 @@ def test_secrets_go_by_file(fakes, tmp_path):
     ((*SLICE, '--base_image=b', *TRAIN), 'either --image or --base_image'),
     (('--accelerator=v6e-8', *TRAIN), 'either --image or --base_image'),
     ((*SLICE, *TRAIN, '--x=two\nlines'), 'more than one line'),
+    (
+      (
+        '--accelerator=v6e-8',
+        '--base_image=b',
+        '--',
+        'leviathan',
+        'train',
+        '--config=my.py:x',
+      ),
+      'below configs/',
+    ),
     ((*SLICE, '--name=Lev', *TRAIN), '--name=Lev'),
     ((*SLICE, *TRAIN, '--wandb_token=abc'), '--secrets=FILE'),
   ],
