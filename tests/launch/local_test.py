@@ -100,7 +100,11 @@ def test_two_processes_train_on_after_a_kill_and_after_a_preemption(
   workdir = tmp_path / 'run'
   steps = 100
   flags = tiny.flags(
-    train__steps=steps, checkpoint__interval=25, evaluate__interval=100
+    'tied',
+    model__layers=1,
+    train__steps=steps,
+    checkpoint__interval=25,
+    evaluate__interval=100,
   )
   output = tmp_path / 'said.txt'
   with output.open('w') as said:
@@ -127,7 +131,7 @@ def test_two_processes_train_on_after_a_kill_and_after_a_preemption(
       lambda: re.search(r'resumed from(.|\n)*step \d+/', output.read_text())
     )
     os.kill(processes_of(workdir)[0], signal.SIGTERM)
-    assert babysitter.wait(timeout=240) == 0, output.read_text()
+    assert babysitter.wait(timeout=600) == 0, output.read_text()
   finally:
     babysitter.kill()
     for pid in processes_of(workdir).values():
