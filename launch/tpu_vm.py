@@ -35,17 +35,13 @@ _NAME = flags.DEFINE_string(
   'name', None, 'Of the queued resource and of its folder.', required=True
 )
 _PROJECT = flags.DEFINE_string('project', None, 'Pays for it.', required=True)
-_ZONE = flags.DEFINE_string(
-  'zone', None, 'Where it is, as us-west4-a.', required=True
-)
+_ZONE = flags.DEFINE_string('zone', None, 'As us-west4-a.', required=True)
 _SPOT = flags.DEFINE_bool('spot', False, 'Cheaper, and may be taken away.')
 _RESERVED = flags.DEFINE_bool('reserved', False, 'Out of a reservation.')
 _ACCOUNT = flags.DEFINE_string(
   'service_account', None, 'As which the hosts reach the bucket.'
 )
-_EXTRAS = flags.DEFINE_string(
-  'extras', 'tpu', 'Of the installation, as tpu,wandb.'
-)
+_EXTRAS = flags.DEFINE_string('extras', 'tpu', 'Installed, as tpu,wandb.')
 _POLL = flags.DEFINE_float(
   'poll', 60.0, 'Seconds between two looks.', lower_bound=0.0
 )
@@ -334,11 +330,7 @@ def _create_words(slices: slices_lib.Slices) -> list[str]:
   nodes = [f'--node-id={_NAME.value}']
   if slices.count > 1:
     nodes = [f'--node-count={slices.count}', f'--node-prefix={_NAME.value}']
-  more = []
-  if _SPOT.value:
-    more.append('--spot')
-  if _RESERVED.value:
-    more.append('--reserved')
+  more = ['--spot'] * _SPOT.value + ['--reserved'] * _RESERVED.value
   if _ACCOUNT.value:
     more.append(f'--service-account={_ACCOUNT.value}')
   return _gcloud(
