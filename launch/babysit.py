@@ -5,9 +5,13 @@ step has nothing to save.
 
   python launch/babysit.py -- leviathan train --config=... --workdir=...
 
+Also after a kill (SIGKILL, as of a machine that is out of memory) and where
+other hosts were killed or hung (exit code 6, SIGABRT), but at most --tries
+times in a row without a new checkpoint in the command's --workdir: what ends
+the same way each time wants a person to look, as any other end does.
+
 Told to stop itself (SIGTERM, Ctrl-C), it passes that on, waits until the run is
-saved, and leaves with the command's code. Any other end is final: it wants
-a person to look. --dry_run prints the command.
+saved, and leaves with the command's code. --dry_run prints the command.
 """
 
 from collections.abc import Sequence
@@ -18,14 +22,30 @@ import sys
 import time
 
 from absl import flags
+from etils import epath
 
 from leviathan import errors
+from leviathan import step_folder
 from leviathan.cli import main as main_lib
 
 _WAIT = flags.DEFINE_float(
   'wait', 10.0, 'Seconds before the next start.', lower_bound=0.0
 )
-_AGAIN = (errors.PreemptedError.exit_code, -signal.SIGTERM)
+_TRIES = flags.DEFINE_integer(
+  'tries',
+  3,
+  'Starts in a row that end by a kill, or as other hosts hang, and leave no '
+  'new checkpoint.',
+  lower_bound=1,
+)
+# A process that a signal ended has the code that a shell gives it: 128 more.
+_PREEMPTED = (errors.PreemptedError.exit_code, 128 + signal.SIGTERM)
+# JAX aborts a process whose peers are gone.
+_KILLED = (
+  errors.StalledError.exit_code,
+  128 + signal.SIGABRT,
+  128 + signal.SIGKILL,
+)
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the command, and stop.')
 
 
@@ -50,18 +70,37 @@ def main(argv: Sequence[str]) -> None:
 
   signal.signal(signal.SIGTERM, pass_on)
   signal.signal(signal.SIGINT, pass_on)
+  tries, newest = 0, newest_step(command)
   for starts in itertools.count(1):
     process = main_lib.start(command)
     for signum in early:
       process.send_signal(signum)
     code, process = process.wait(), None
+    code = code if code >= 0 else 128 - code
     print(f'start {starts} ended with exit code {code}', flush=True)
-    if code in _AGAIN:
+    before, newest = newest, newest_step(command)
+    tries = tries + 1 if code in _KILLED and newest == before else 0
+    if tries == _TRIES.value:
+      print(f'{tries} in a row left no new checkpoint: see why', flush=True)
+      sys.exit(code)
+    if code in _PREEMPTED + _KILLED:
       until = time.monotonic() + _WAIT.value
       while not told and time.monotonic() < until:
         time.sleep(0.1)
-    if told or code not in _AGAIN:
-      sys.exit(code if code >= 0 else 128 - code)
+    if told or code not in _PREEMPTED + _KILLED:
+      sys.exit(code)
+
+
+def newest_step(command: Sequence[str]) -> int | None:
+  """Of the checkpoints in a command's --workdir; None if there is none."""
+  found = [w for w in command if w.startswith('--workdir=')]
+  if not found:
+    return None
+  path = epath.Path(found[-1].removeprefix('--workdir=')).expanduser()
+  try:
+    return max(step_folder.steps(path / 'checkpoints'), default=None)
+  except OSError:
+    return None  # A disk or bucket that cannot be read shows no progress.
 
 
 if __name__ == '__main__':

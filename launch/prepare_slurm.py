@@ -17,12 +17,12 @@ that out too, see leviathan/data/datatrove_steps.py.
 
 from collections.abc import Sequence
 import shlex
-import subprocess
 import sys
 
 from absl import flags
 
 from leviathan import errors
+from leviathan.cli import launching
 from leviathan.cli import main as main_lib
 from leviathan.cli import prepare as command
 from leviathan.cli import text_flags
@@ -38,7 +38,6 @@ _CPUS = flags.DEFINE_integer(
 _MEMORY = flags.DEFINE_string('mem_per_cpu', '2G', 'As sbatch takes it.')
 _TIME = flags.DEFINE_string('time', '24:00:00', 'Limit of each job.')
 _PARTITION = flags.DEFINE_string('partition', None, "Else Slurm's own.")
-_DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the scripts, and stop.')
 
 
 def main(argv: Sequence[str]) -> None:
@@ -51,14 +50,15 @@ def main(argv: Sequence[str]) -> None:
     [*words, f'--shard="$SLURM_ARRAY_TASK_ID"/{_TASKS.value}'],
     {'array': f'0-{_TASKS.value - 1}'},
   )
-  first = 'JOB' if _DRY_RUN.value else _submit(read)
+  first = 'JOB' if launching.DRY_RUN.value else launching.sbatch(read)
   # One that can never start would wait for ever.
   after = {'dependency': f'afterok:{first}', 'kill-on-invalid-dep': 'yes'}
   write = _script('prepare-write', words, after)
-  if _DRY_RUN.value:
+  if launching.DRY_RUN.value:
     print(f'{read}\n# JOB is the id of the above.\n{write}', end='')
   else:
-    print(f'submitted: reading is job {first}, writing job {_submit(write)}')
+    last = launching.sbatch(write)
+    print(f'submitted: reading is job {first}, writing job {last}')
 
 
 def _command() -> list[str]:
@@ -94,30 +94,7 @@ def _script(name: str, words: Sequence[str], options: dict[str, str]) -> str:
   }
   if _PARTITION.value:
     options['partition'] = _PARTITION.value
-  header = [f'#SBATCH --{k}={shlex.quote(v)}' for k, v in options.items()]
-  return '\n'.join(
-    ['#!/bin/bash', *header, 'exec ' + ' \\\n  '.join(words), '']
-  )
-
-
-def _submit(script: str) -> str:
-  """Hands a script to sbatch; returns the id of the job.
-
-  Raises:
-    ConfigError: there is no sbatch here, or it refuses.
-  """
-  try:
-    done = subprocess.run(
-      ['sbatch', '--parsable'], input=script, text=True, capture_output=True
-    )
-  except FileNotFoundError as e:
-    raise errors.ConfigError(
-      'there is no sbatch here; submit from where it is, or give --dry_run'
-    ) from e
-  if done.returncode:
-    said = ' '.join(done.stderr.split())
-    raise errors.ConfigError(f'sbatch refuses ({said}); see --dry_run')
-  return done.stdout.strip().split(';')[0]  # The cluster may follow.
+  return launching.sbatch_script(options, 'exec ' + ' \\\n  '.join(words))
 
 
 if __name__ == '__main__':

@@ -1,4 +1,4 @@
-"""Again after 75, never after anything else, and told to stop it stops."""
+"""Again after 75, a few times after a kill, else never; told to, it stops."""
 
 import pathlib
 import signal
@@ -41,9 +41,22 @@ def babysit(*words, wait=0.0):
 
 @pytest.mark.parametrize(
   'codes, starts, code',
-  [((75, 75, 0), 3, 0), ((75, 5), 2, 5), ((0,), 1, 0), ((4,), 1, 4)],
+  [
+    ((75, 75, 0), 3, 0),
+    ((75, 5), 2, 5),
+    ((0,), 1, 0),
+    ((4,), 1, 4),
+    ((130,), 1, 130),
+    # Killed, aborted by JAX, stalled: not for ever.
+    ((137, 134, 0), 3, 0),
+    ((6, 137, 6, 0), 3, 6),
+    ((6, 6, 75, 6, 6, 0), 6, 0),
+    ((75, 75, 75, 75, 0), 5, 0),
+  ],
 )
-def test_starts_again_after_75_alone(tmp_path, codes, starts, code):
+def test_starts_again_after_75_and_a_few_times_after_a_kill(
+  tmp_path, codes, starts, code
+):
   file = tmp_path / 'starts'
   process = babysit(
     '--', sys.executable, '-c', PROGRAM, str(file), *map(str, codes)
@@ -51,9 +64,30 @@ def test_starts_again_after_75_alone(tmp_path, codes, starts, code):
   stdout, stderr = process.communicate(timeout=120)
   assert process.returncode == code, stderr
   assert len(file.read_text()) == starts
-  assert stdout.splitlines() == [
-    f'start {i} ended with exit code {c}' for i, c in enumerate(codes, start=1)
+  said = stdout.splitlines()
+  assert said[:starts] == [
+    f'start {i} ended with exit code {c}'
+    for i, c in enumerate(codes[:starts], start=1)
   ]
+  gave_up = ['3 in a row left no new checkpoint: see why']
+  assert said[starts:] == (gave_up if starts < len(codes) else [])
+
+
+def test_a_new_checkpoint_after_each_kill_is_worth_another_start(tmp_path):
+  file = tmp_path / 'starts'
+  program = PROGRAM.replace(
+    'sys.exit(',
+    'step = pathlib.Path(sys.argv[-1][10:], "checkpoints", str(count))\n'
+    'step.mkdir(parents=True)\nsys.exit(',
+  )
+  codes = ['137'] * 5 + ['0']
+  process = babysit(
+    '--', sys.executable, '-c', program, str(file), *codes,
+    f'--workdir={tmp_path}/run',
+  )  # fmt: skip
+  _, stderr = process.communicate(timeout=120)
+  assert process.returncode == 0, stderr
+  assert file.read_text() == 'xxxxxx'
 
 
 def test_told_to_stop_it_passes_that_on_and_does_not_start_again(tmp_path):
@@ -80,10 +114,13 @@ def test_told_to_stop_between_two_starts_it_leaves_with_the_last_code(tmp_path):
   assert file.read_text() == 'x'
 
 
-def test_an_end_by_sigterm_before_anything_was_begun_is_a_preemption(tmp_path):
+@pytest.mark.parametrize('signum', [signal.SIGTERM, signal.SIGKILL])
+def test_an_end_by_a_signal_that_nobody_passed_on(tmp_path, signum):
+  """By SIGTERM, before anything was begun; by SIGKILL, at any time."""
   file = tmp_path / 'starts'
   program = PROGRAM.replace(
-    'sys.exit(', 'import os, signal\nif not count: os.kill(os.getpid(), 15)\n'
+    'sys.exit(',
+    f'import os\nif not count: os.kill(os.getpid(), {int(signum)})\n'
     'sys.exit(',
   )  # fmt: skip
   process = babysit('--', sys.executable, '-c', program, str(file), '0', '0')

@@ -1,0 +1,181 @@
+"""TPU slices by the name that Google sells them under, and their flags.
+
+Names, topologies and chips of a host: cloud.google.com/tpu/docs, the pages of
+each version; runtime versions: cloud.google.com/tpu/docs/runtimes.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+
+from absl import flags
+
+from leviathan import config as config_lib
+from leviathan import errors
+from leviathan.cli import job_command
+from leviathan.cli import launching
+
+_ACCELERATOR = flags.DEFINE_string(
+  'accelerator', None, 'Kind and size of a slice, as v5litepod-64 or v6e-256.'
+)
+_NUM_SLICES = flags.DEFINE_integer(
+  'num_slices', 1, 'How many of them make one job.', lower_bound=1
+)
+_COMPILE = flags.DEFINE_bool(
+  'compile',
+  True,
+  'First compile the step for these slices, here and without a TPU, and go on '
+  'only if it fits.',
+)
+
+# Chips: topology.
+_FLAT = {
+  1: '1x1',
+  4: '2x2',
+  8: '2x4',
+  16: '4x4',
+  32: '4x8',
+  64: '8x8',
+  128: '8x16',
+  256: '16x16',
+}
+_CUBES = {
+  4: '2x2x1',
+  8: '2x2x2',
+  16: '2x2x4',
+  32: '2x4x4',
+  64: '4x4x4',
+  128: '4x4x8',
+  256: '4x8x8',
+  512: '8x8x8',
+  1024: '8x8x16',
+  2048: '8x16x16',
+  4096: '16x16x16',
+  6144: '16x16x24',
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind:
+  """One version of TPUs."""
+
+  name: str  # As `leviathan compile` calls it.
+  cores: int  # Of a chip; a slice's name counts them.
+  topologies: Mapping[int, str]
+  host_chips: int  # At most this many chips are on one host.
+  runtime: str | None  # Image of a TPU VM; None: sold through GKE alone.
+
+
+# The first part of a slice's name: its kind.
+KINDS = {
+  'v4': Kind(
+    name='v4',
+    cores=2,
+    topologies=_CUBES,
+    host_chips=4,
+    runtime='tpu-ubuntu2204-base',
+  ),
+  'v5litepod': Kind(
+    name='v5e',
+    cores=1,
+    topologies=_FLAT,
+    host_chips=8,
+    runtime='v2-alpha-tpuv5-lite',
+  ),
+  'v5p': Kind(
+    name='v5p',
+    cores=2,
+    topologies=_CUBES,
+    host_chips=4,
+    runtime='v2-alpha-tpuv5',
+  ),
+  'v6e': Kind(
+    name='v6e',
+    cores=1,
+    topologies=_FLAT,
+    host_chips=8,
+    runtime='v2-alpha-tpuv6e',
+  ),
+  'tpu7x': Kind(
+    name='tpu7x', cores=2, topologies=_CUBES, host_chips=4, runtime=None
+  ),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Slices:
+  """One or several slices of a kind.
+
+  Raises:
+    ConfigError: the name is none; says which there are.
+  """
+
+  accelerator: str
+  count: int = 1
+
+  def __post_init__(self):
+    prefix, _, size = self.accelerator.partition('-')
+    if prefix not in KINDS:
+      near = config_lib.nearest(prefix, KINDS)
+      raise errors.ConfigError(
+        f'--accelerator={self.accelerator} is of no kind of TPU{near}; give '
+        f'one of {", ".join(KINDS)}, a dash and a size'
+      )
+    sizes = {str(n * self.kind.cores) for n in self.kind.topologies}
+    if size not in sizes:
+      raise errors.ConfigError(
+        f'--accelerator={self.accelerator} is no size of {prefix}; give one of '
+        f'{", ".join(f"{prefix}-{s}" for s in sorted(sizes, key=int))}'
+      )
+
+  @property
+  def kind(self) -> Kind:
+    """What its chips are."""
+    return KINDS[self.accelerator.partition('-')[0]]
+
+  @property
+  def chips(self) -> int:
+    """Of one slice."""
+    return int(self.accelerator.partition('-')[2]) // self.kind.cores
+
+  @property
+  def topology(self) -> str:
+    """As `leviathan compile` takes it: v5e:8x8."""
+    return f'{self.kind.name}:{self.kind.topologies[self.chips]}'
+
+  @property
+  def several_hosts(self) -> bool:
+    """Whether a job is more than one process."""
+    return self.count > 1 or self.chips > self.kind.host_chips
+
+
+def of_flags() -> Slices:
+  """What the flags say."""
+  if _ACCELERATOR.value is None:
+    raise errors.ConfigError(
+      '--accelerator is missing; give the kind and size of a slice, as '
+      '--accelerator=v5litepod-64'
+    )
+  return Slices(accelerator=_ACCELERATOR.value, count=_NUM_SLICES.value)
+
+
+def check_fits(slices: Slices, words: Sequence[str]) -> None:
+  """Compiles the step of a training command for the slices.
+
+  Raises:
+    ConfigError: it does not fit.
+  """
+  if not _COMPILE.value or job_command.name(words) != 'train':
+    return
+  compile_words = [
+    'leviathan',
+    'compile',
+    *job_command.config_flags(words),
+    f'--topology={slices.topology}',
+  ]
+  if slices.count > 1:
+    compile_words.append(f'--num_slices={slices.count}')
+  try:
+    launching.run(compile_words)
+  except errors.ConfigError as e:
+    raise errors.ConfigError(f'{e}; --nocompile goes on without') from e

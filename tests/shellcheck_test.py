@@ -1,0 +1,21 @@
+"""Every script of a shell in the checkout is sound."""
+
+import pathlib
+import subprocess
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def test_shellcheck_finds_nothing():
+  files = subprocess.run(
+    ['git', 'ls-files', '-z', '--', '*.sh', '.ci/run'],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    check=True,
+  ).stdout.split('\0')[:-1]
+  assert '.ci/run' in files
+  done = subprocess.run(
+    ['shellcheck', *files], cwd=ROOT, capture_output=True, text=True
+  )
+  assert done.returncode == 0, done.stdout
