@@ -22,6 +22,7 @@ COMMANDS = {
   'prepare': 'turn text into a dataset',
   'order': 'order the tokens for LEV',
   'inspect': 'show what a config, a dataset or a run consists of',
+  'compile': 'see whether a run fits devices that are not here',
   'train': 'train a run, or go on with it',
   'evaluate': 'evaluate a checkpoint',
   'generate': 'continue a prompt',
