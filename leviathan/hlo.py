@@ -6,6 +6,7 @@ Everything here is a function of the text. It is that of one device.
 from collections import defaultdict
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import itertools
 import math
@@ -28,6 +29,7 @@ _VIEWS = {
   'call', 'optimization-barrier', 'constant', 'dynamic-update-slice',
   'after-all', 'partition-id', 'add-dependency', 'async-update',
 }  # fmt: skip
+UNKNOWN = '?'  # Axes of a group that fills none.
 _ARRAY = re.compile(r'([a-z]+\d*\w*)\[([\d,]*)\](?:\{([^}]*)\})?')
 
 
@@ -80,16 +82,26 @@ def parse(text: str) -> Program:
   """The program of `compiled.as_text()`."""
   computations: dict[str, list[Instruction]] = {}
   entry, current = '', None
-  for line in text.splitlines():
+  for line in _lines(text):
     head = re.match(r'(ENTRY )?%?([\w.\-]+) \(.*\{$', line)
     if head:
       current = computations[head[2]] = []
       entry = head[2] if head[1] else entry
-    elif line.startswith('}'):
-      current = None
     elif current is not None and (instruction := _instruction(line)):
       current.append(instruction)
   return Program(computations, entry)
+
+
+def _lines(text: str) -> Iterator[str]:
+  """Of the text, but an instruction that is broken over several is one."""
+  whole = ''
+  for line in text.splitlines():
+    starts = re.match(r'\s+(ROOT )?%?[\w.\-]+ = |(ENTRY )?%?[\w.\-]+ \(', line)
+    if starts or line == '}':
+      yield whole
+      whole = ''
+    whole += line
+  yield whole
 
 
 def _instruction(line: str) -> Instruction | None:
@@ -174,16 +186,44 @@ def _trips(program: Program, loop: Instruction) -> int:
   found = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.attributes)
   if found:
     return int(found[1])
-  # `lax.scan` counts from 0 while below a number, which is all that it holds.
-  condition = dict(loop.called()).get('condition', '')
-  limits = [
-    int(instruction.operands)
-    for instruction in program.computations.get(condition, ())
-    if instruction.opcode == 'constant'
-    and instruction.shape.startswith('s32[]')
-    and instruction.operands.isdigit()
-  ]
-  return limits[0] if len(limits) == 1 else 1
+  # Otherwise it counts up from 0, by a step, while below a number.
+  called = dict(loop.called())
+  condition = program.computations.get(called.get('condition', ''), [])
+  limits = [c for i in condition if (c := _constant(i)) is not None]
+  counters = [i for i in condition if i.opcode == 'get-tuple-element']
+  if len(limits) != 1 or len(counters) != 1:
+    return 1
+  index = re.search(r'index=(\d+)', counters[0].attributes)
+  body = program.computations.get(called.get('body', ''), [])
+  step = _step(body, int(index[1])) if index else 1
+  return max(1, -(-limits[0] // step))
+
+
+def _constant(instruction: Instruction) -> int | None:
+  """A whole number."""
+  number = re.match(r'[su]32\[\]', instruction.shape)
+  if instruction.opcode != 'constant' or not number:
+    return None
+  return int(instruction.operands) if instruction.operands.isdigit() else None
+
+
+def _step(body: Sequence[Instruction], index: int) -> int:
+  """What is added to a counter in a loop; 1 where that cannot be read."""
+  named = {i.name: i for i in body}
+  (root,) = [i for i in body if i.is_root] or [None]
+  if root is None or root.opcode != 'tuple':
+    return 1
+  counter = named.get(_operands(root)[index])
+  if counter is None or counter.opcode != 'add':
+    return 1
+  added = [named.get(name) for name in _operands(counter)]
+  constants = [c for i in added if i and (c := _constant(i))]
+  return constants[0] if constants else 1
+
+
+def _operands(instruction: Instruction) -> list[str]:
+  """Their names."""
+  return re.findall(r'%([\w.\-]+)', instruction.operands)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,7 +232,7 @@ class Collective:
 
   Attributes:
     kind: 'all-gather', 'all-reduce', 'reduce-scatter', ...
-    axes: the mesh axes that it goes along, as 'data+fsdp'; '?' if it goes
+    axes: the mesh axes that it goes along, as 'data+fsdp'; UNKNOWN if it goes
       along none of them as a whole.
     count: how many.
     bytes: of the whole arrays, gathered or before they are scattered.
@@ -280,14 +320,17 @@ def _axes(attributes: str, mesh: Mapping[str, int]) -> tuple[str, int]:
   """(mesh axes joined by '+', members of a group)."""
   found = groups(attributes, math.prod(mesh.values()))
   if found is None:
-    return '?', math.prod(mesh.values())
-  group = found[0]
-  places = np.array(np.unravel_index(group, tuple(mesh.values())))
-  used = [
-    axis for axis, row in zip(mesh, places, strict=True) if len(set(row)) > 1
-  ]
-  whole = math.prod(mesh[axis] for axis in used) == len(group)
-  return '+'.join(used) if whole or 'pairs' in attributes else '?', len(group)
+    return UNKNOWN, math.prod(mesh.values())
+  sizes, used = tuple(mesh.values()), set()
+  for group in found:
+    places = np.unravel_index(group, sizes)
+    used |= {axis for axis, at in zip(mesh, places, strict=True) if np.ptp(at)}
+  members = len(found[0])
+  axes = [axis for axis in mesh if axis in used]
+  whole = math.prod(mesh[axis] for axis in axes) == members
+  if not whole and 'source_target_pairs' not in attributes:
+    return UNKNOWN, members
+  return '+'.join(axes), members
 
 
 def groups(attributes: str, devices: int) -> list[list[int]] | None:
