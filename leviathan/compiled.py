@@ -1,5 +1,6 @@
-"""What a compile found, as lines and as a row of a table."""
+"""What a compile found, as lines, as a refusal and as a row of a table."""
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -7,6 +8,7 @@ from typing import Any
 
 from leviathan import aot
 from leviathan import chips
+from leviathan import experiment
 from leviathan import fitting
 from leviathan.report import markdown
 
@@ -91,6 +93,62 @@ def _cost(facts: aot.Facts) -> Iterator[str]:
     f'  best MFU that may be hoped for: {estimate["best_mfu"]:.0%}, were all '
     'three done at once'
   )
+
+
+def too_large(
+  config: experiment.Config, topology: chips.Topology, facts: aot.Facts
+) -> str:
+  """Why a config that was compiled does not fit, and what to change."""
+  needed, had = (size(facts['memory'][name]) for name in ('peak', 'capacity'))
+  idea = next((fitting.flags(f) for f in fitting.tries(config, topology)), '')
+  return (
+    f'--topology={topology}: a device needs {needed} of {had}; '
+    f'{f"try {idea}, or " if idea else ""}--suggest finds what fits'
+  )
+
+
+def elsewhere(
+  config: experiment.Config,
+  topology: chips.Topology,
+  *,
+  suggest: bool,
+  say: Callable[[str], None],
+  compile_: aot.Compile = aot.in_child,
+) -> str:
+  """Why nothing need be compiled for a slice, and the smallest that will do.
+
+  Args:
+    config: of which state and gradients alone are too large.
+    topology: of a chip.
+    suggest: whether to compile for the smallest, with what it takes to fit.
+    say: prints a line for the person who waits.
+    compile_: see `aot.in_child`.
+  """
+  chip = topology.chip
+  assert chip is not None  # The CPU has no capacity.
+  said = (
+    f'--topology={topology}: parameters, moments and gradients alone are '
+    f'{size(aot.floor(config, topology))} on a device of {size(chip.usable)}; '
+  )
+  for larger, fields in fitting.smallest(config, chip):
+    with_fields = fitting.changed(config, fields)
+    if not suggest:
+      return (
+        f'{said}the smallest slice that has room for them is {larger}'
+        f'{_with(fields)} (--suggest compiles for it)'
+      )
+    fit = fitting.first(with_fields, larger, compile_=compile_, say=say)
+    if fit is not None:
+      return (
+        f'{said}the smallest slice on which it fits is {larger}'
+        f'{_with(fields | fit.fields)}: '
+        f'{size(fit.facts["memory"]["peak"])} on a device'
+      )
+  return f'{said}nor does it fit any slice of {chip.name}; give another chip'
+
+
+def _with(fields: fitting.Fields) -> str:
+  return f', with {fitting.flags(fields)}' if fields else ''
 
 
 HEADER = (

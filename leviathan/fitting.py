@@ -214,7 +214,10 @@ def anyhow(
   """`first`, on a mesh that suits the devices; and why, where nothing fits."""
   try:
     fields = suited(config, topology)
-    fit = first(changed(config, fields), topology, say=say)
+    on_mesh = changed(config, fields)
+    if hopeless(on_mesh, topology):
+      return None, 'state and gradients alone are too large'
+    fit = first(on_mesh, topology, say=say)
   except errors.ConfigError as e:
     return None, str(e)
   if fit is None:

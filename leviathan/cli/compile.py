@@ -65,7 +65,9 @@ def main(argv) -> None:
   topology = chips.parse(TOPOLOGY.value, NUM_SLICES.value)
   aot.check_compiler(topology)
   if fitting.hopeless(config, topology):
-    raise errors.ConfigError(_hopeless(config, topology))
+    raise errors.ConfigError(
+      compiled.elsewhere(config, topology, suggest=SUGGEST.value, say=_say)
+    )
   if not SUGGEST.value:
     _one(config, topology)
     return
@@ -82,15 +84,7 @@ def _one(config: experiment.Config, topology: chips.Topology) -> None:
   facts = aot.in_child(config, topology)
   _show(facts)
   if facts['fits'] is False:
-    needed, had = (
-      compiled.size(facts['memory'][name]) for name in ('peak', 'capacity')
-    )
-    ideas = fitting.tries(config, topology)
-    idea = next((fitting.flags(fields) for fields in ideas), '')
-    raise errors.ConfigError(
-      f'--topology={topology}: a device needs {needed} of {had}; '
-      f'{f"try {idea}, or " if idea else ""}--suggest finds what fits'
-    )
+    raise errors.ConfigError(compiled.too_large(config, topology, facts))
 
 
 def _show(facts: aot.Facts, suggestion: str | None = None) -> None:
@@ -104,32 +98,6 @@ def _show(facts: aot.Facts, suggestion: str | None = None) -> None:
     print('fits' if facts['fits'] else 'does not fit')
   if suggestion is not None:
     print(f'add: {suggestion}' if suggestion else 'add: nothing, it fits')
-
-
-def _hopeless(config: experiment.Config, topology: chips.Topology) -> str:
-  """Why nothing was compiled, and where it would fit."""
-  held, chip = aot.floor(config, topology), topology.chip
-  assert chip is not None  # The CPU has no capacity.
-  said = (
-    f'--topology={topology}: parameters, moments and gradients alone are '
-    f'{compiled.size(held)} on a device of {compiled.size(chip.usable)}; '
-  )
-  for larger, fields in fitting.smallest(config, chip):
-    more = fitting.flags(fields)
-    if not SUGGEST.value:
-      return (
-        f'{said}the smallest slice that has room for them is {larger}'
-        f'{f", with {more}" if more else ""} (--suggest compiles for it)'
-      )
-    fit = fitting.first(fitting.changed(config, fields), larger, say=_say)
-    if fit is not None:
-      more = fitting.flags(fields | fit.fields)
-      return (
-        f'{said}the smallest slice on which it fits is {larger}'
-        f'{f", with {more}" if more else ""}: '
-        f'{compiled.size(fit.facts["memory"]["peak"])} on a device'
-      )
-  return f'{said}nor does it fit any slice of {chip.name}; give another chip'
 
 
 def _table(config: experiment.Config, topologies: list[chips.Topology]) -> None:
