@@ -2,11 +2,11 @@
 
   python benchmarks/slices.py --rows=slices.jsonl --page=docs/slices.md
 
-Needs the extra `tpu` or `test`. Compiles each config for each slice, as it is or
-with the first settings that make it fit (minutes each), and appends one JSON row
-for each to --rows; what has a row there is not compiled again, so delete the file
-when the code has changed. Then prints a table for each config, and puts them
-below the line `<!-- tables -->` of --page.
+Needs the extra `tpu` or `test`. Compiles each config for each slice, as it is
+or with the first settings that make it fit (minutes each), and appends one JSON
+row for each to --rows; what has a row there is not compiled again, so delete
+the file when the code has changed. Then prints a table for each config, and puts
+them below the line `<!-- tables -->` of --page.
 """
 
 import importlib

@@ -30,26 +30,6 @@ def test_bytes_of_arrays(shape, plain, padded):
   assert hlo.bytes_of(shape, memory=True) == padded
 
 
-@pytest.mark.parametrize(
-  'written, expected',
-  [
-    ('replica_groups={{0,1},{2,3}}, x', [[0, 1], [2, 3]]),
-    ('replica_groups={}, x', [[0, 1, 2, 3]]),
-    ('replica_groups=[2,2]<=[4], x', [[0, 1], [2, 3]]),
-    ('replica_groups=[2,2]<=[2,2]T(1,0), x', [[0, 2], [1, 3]]),
-    ("replica_groups=mesh['a'=2,'b'=2] {'b'}, x", [[0, 1], [2, 3]]),
-    ("replica_groups=mesh['a'=2,'b'=2] {'a'}, x", [[0, 2], [1, 3]]),
-    ("replica_groups=mesh['a'=4] {'a'}, x", [[0, 1, 2, 3]]),
-    ("replica_groups=mesh['a'=4] {'a':(2)2}, x", [[0, 1], [2, 3]]),
-    ("replica_groups=mesh['a'=4] {'a':(1)2}, x", [[0, 2], [1, 3]]),
-    ('source_target_pairs={{0,1},{1,0}}, x', [[0, 1], [1, 0]]),
-    ('replica_groups=~4, x', None),
-  ],
-)
-def test_groups_in_all_ways_of_writing(written, expected):
-  assert hlo.groups(f'channel_id=1, {written}', 4) == expected
-
-
 LOOP = """HloModule jit_step
 
 %add (a: f32[], b: f32[]) -> f32[] {
