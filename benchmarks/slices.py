@@ -5,8 +5,8 @@
 Needs the extra `tpu` or `test`. Compiles each config for each slice, as it is
 or with the first settings that make it fit (minutes each), and appends one JSON
 row for each to --rows; what has a row there is not compiled again, so delete
-the file when the code has changed. Then prints a table for each config, and puts
-them below the line `<!-- tables -->` of --page.
+the file when the code has changed. Then prints a table for each config, and
+puts them below the line `<!-- tables -->` of --page.
 """
 
 import importlib

@@ -116,12 +116,13 @@ def of(
     memory, found = _refused(parts, str(e)), {}
   else:
     memory = _memory(compiled.memory_analysis())
-    found = _program(parts, compiled.as_text())
+    found = _program(parts, compiled.as_text() or '')
   seconds = time.perf_counter() - start
   memory['capacity'] = capacity
   fits = None  # Nobody knows.
   if capacity is not None:
-    fits = bool(found) and memory['peak'] <= capacity
+    peak = memory['peak']
+    fits = bool(found) and peak is not None and peak <= capacity
   return {
     'arm': config.arm,
     'topology': str(topology),

@@ -62,7 +62,7 @@ def main(argv) -> None:
       aot.check_compiler(topology)
     _table(config, topologies)
     return
-  topology = chips.parse(TOPOLOGY.value, NUM_SLICES.value)
+  topology = chips.parse(TOPOLOGY.value or '', NUM_SLICES.value)
   aot.check_compiler(topology)
   if fitting.hopeless(config, topology):
     raise errors.ConfigError(
