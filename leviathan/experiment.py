@@ -347,9 +347,7 @@ class Experiment:
     self, data: mixture.Mixture, start: int
   ) -> Iterator[arrays.Batch]:
     """This process's batches after `start` sequences of all processes."""
-    self._check_batch(
-      'data', self.config.data.batch_size, self.config.train.accumulation
-    )
+    self.check_train_batch()
     return loader.train_batches(
       data,
       batch_size=self.config.data.batch_size,
@@ -369,6 +367,12 @@ class Experiment:
       process_index=jax.process_index(),
       process_count=jax.process_count(),
       document_mask=self.config.data.document_mask,
+    )
+
+  def check_train_batch(self) -> None:
+    """Raises ConfigError where the mesh does not divide a training batch."""
+    self._check_batch(
+      'data', self.config.data.batch_size, self.config.train.accumulation
     )
 
   def _check_batch(

@@ -13,25 +13,8 @@ the optimizer are left out. Rows that only pad the vocabulary do no work.
 from collections.abc import Sequence
 from typing import Any
 
+from leviathan import chips
 from leviathan import model as model_lib
-
-# Dense bfloat16 FLOP/s of one device, by JAX's `device_kind`, from the makers'
-# data sheets (without sparsity). A TPU7x chip is two devices.
-PEAK = {
-  'TPU v4': 275e12,
-  'TPU v5 lite': 197e12,  # v5e
-  'TPU v5': 459e12,  # v5p
-  'TPU v6 lite': 918e12,  # v6e
-  'TPU7x': 1153.5e12,
-  'NVIDIA A100-SXM4-40GB': 312e12,
-  'NVIDIA A100-SXM4-80GB': 312e12,
-  'NVIDIA A100-PCIE-40GB': 312e12,
-  'NVIDIA A100 80GB PCIe': 312e12,
-  'NVIDIA H100 80GB HBM3': 989e12,
-  'NVIDIA H100 PCIe': 756e12,
-  'NVIDIA H200': 989e12,
-  'NVIDIA B200': 2250e12,
-}
 
 
 def per_token(config: model_lib.ModelConfig, seq_len: int) -> dict[str, int]:
@@ -69,9 +52,9 @@ def mfu(
 
   Returns:
     A number in [0, 1], of the bfloat16 peak whatever the compute type is; None
-    for a device that is not in `PEAK`, such as a CPU.
+    for a device whose peak is not known, such as a CPU.
   """
-  peak = PEAK.get(devices[0].device_kind)
+  peak = chips.peak(devices[0].device_kind)
   if peak is None:
     return None
   return tokens_per_second * flops_per_token / (peak * len(devices))

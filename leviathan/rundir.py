@@ -6,6 +6,7 @@
 from collections.abc import Sequence
 import dataclasses
 import json
+import secrets
 from typing import Any
 
 from etils import epath
@@ -298,6 +299,26 @@ def claim(
       token_orders.save(order, run.token_order_file)
   write_json(run.manifest_file, manifest | {'changes': changes})
   write_json(run.config_file, config)
+
+
+def check_writable(directory: epath.Path) -> None:
+  """Writes a file, and takes it away again, where a directory is or would be.
+
+  Raises:
+    CheckpointError: that fails.
+  """
+  path = directory
+  while not path.exists() and path != path.parent:
+    path = path.parent
+  probe = path / f'.probe-{secrets.token_hex(8)}'
+  try:
+    probe.write_text('')
+    probe.unlink()
+  except OSError as e:
+    raise errors.CheckpointError(
+      f'--workdir={directory}: nothing can be written to {path} ({e}); give '
+      'another directory, or mend its permissions'
+    ) from e
 
 
 def check_step(

@@ -88,6 +88,31 @@ def test_lev_tpu():
   assert forms['auto']['temporary_gb'] < plain / 5
 
 
+def test_slices_compiles_each_once(tmp_path):
+  file, page = tmp_path / 'rows.jsonl', tmp_path / 'page.md'
+  page.write_text('Text.\n<!-- tables -->\nOld tables.\n')
+  flags = ['--scales=smoke', '--topologies=cpu:2', f'--rows={file}']
+  flags += ['--arms=tied', f'--page={page}']
+
+  def tables():
+    return subprocess.run(
+      [sys.executable, ROOT / 'benchmarks' / 'slices.py', *flags],
+      cwd=ROOT,
+      capture_output=True,
+      text=True,
+      check=True,
+    )
+
+  first = tables()
+  assert 'cpu:2: compiling as it is' in first.stderr
+  with file.open('a') as opened:
+    opened.write('{"key": "cut sh')
+  again = tables()
+  assert 'compiling' not in again.stderr and again.stdout == first.stdout
+  assert '### `tied.py:smoke`' in again.stdout and '| cpu:2 |' in again.stdout
+  assert page.read_text() == f'Text.\n<!-- tables -->\n\n{first.stdout[:-1]}'
+
+
 def test_peers():
   pytest.importorskip('torch', reason="it is in the extra 'hf'")
   pytest.importorskip('transformers', reason="it is in the extra 'hf'")

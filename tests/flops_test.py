@@ -10,6 +10,7 @@ from jax.experimental import topologies
 import jax.numpy as jnp
 import pytest
 
+from leviathan import chips
 from leviathan import experiment
 from leviathan import flops
 
@@ -125,4 +126,4 @@ def test_a_device_without_a_known_peak_has_no_utilization():
 def test_kinds_are_spelled_as_the_library_spells_them(topology, teraflops):
   pytest.importorskip('libtpu', reason='only Linux on x86-64 has libtpu')
   found = topologies.get_topology_desc(topology, platform='tpu').devices
-  assert flops.PEAK[found[0].device_kind] == teraflops * 1e12
+  assert chips.peak(found[0].device_kind) == teraflops * 1e12

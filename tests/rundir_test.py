@@ -228,3 +228,20 @@ def test_the_limit_of_skipped_steps_may_change_but_not_what_is_skipped(claimed):
   ]
   with pytest.raises(errors.CheckpointError, match='spike_deviations'):
     claim(optimizer__spike_deviations=6.0)
+
+
+def test_what_can_be_written_to_is_left_as_it_is(tmp_path):
+  rundir.check_writable(epath.Path(tmp_path / 'a' / 'b'))
+  assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_written_to_is_named(tmp_path, monkeypatch):
+  def refuse(self, text):
+    raise PermissionError(13, 'Permission denied')
+
+  monkeypatch.setattr(type(epath.Path(tmp_path)), 'write_text', refuse)
+  with pytest.raises(errors.CheckpointError) as caught:
+    rundir.check_writable(epath.Path(tmp_path / 'run'))
+  said = str(caught.value)
+  assert f'--workdir={tmp_path}/run' in said and 'Permission denied' in said
+  assert '\n' not in said

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -402,7 +403,15 @@ def test_dry_run_shows_what_lies_where_and_leaves_the_run_alone(
   assert code == 0, stderr
   assert 'head/out_VD' in stdout and '512/tensor x 32/fsdp' in stdout
   assert 'dry run: steps 1 to 8 on ' in stdout
-  assert not (tmp_path / 'run').exists()
+  # Parameters, two moments and gradients are alike; counters are little.
+  whole, part = re.search(
+    r'^total  +([\d,]+)  +([\d,]+)$', stdout, re.MULTILINE
+  ).groups()
+  held = re.search(r'gradients: ([\d,]+) bytes, ([\d,]+) on', stdout).groups()
+  for parameters, found in zip((whole, part), held, strict=True):
+    parameters, found = (int(t.replace(',', '')) for t in (parameters, found))
+    assert 4 * parameters < found < 4 * parameters + 2000
+  assert not list(tmp_path.iterdir())
   code, _, stderr = leviathan(
     'train', *flags, '--dry_run', '--config.data.train=/nowhere'
   )

@@ -51,6 +51,11 @@ COMMANDS = {
     'show what a config, a dataset or a run consists of',
     '--config=configs/lev.py:200m',
   ),
+  'compile': Command(
+    'Training',
+    'see whether a run fits devices that are not here',
+    '--config=configs/lev.py:1p2b --topology=v5e:8x8',
+  ),
   'train': Command(
     'Training',
     'train a run, or go on with it',

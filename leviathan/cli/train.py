@@ -84,8 +84,17 @@ def _dry_run(
 ) -> None:
   """Prints where the whole state would lie, and what there is to know."""
   plan = train.check(parts, run, ALLOW.value)
-  for line in sharding.table(parts.abstract_state.params).lines():
+  pod.first(lambda: rundir.check_writable(run.path))
+  table = sharding.table(parts.abstract_state.params)
+  for line in table.lines():
     say(line)
+  state = sharding.table(parts.abstract_state).totals()['total']
+  gradients = table.totals()['total']  # float32 too, and split alike.
+  whole, part = (a + b for a, b in zip(state, gradients, strict=True))
+  say(
+    f'state and gradients: {whole:,} bytes, {part:,} on a device; what else a '
+    'step takes, `leviathan compile` knows'
+  )
   for note in plan.notes:
     say(f'note: {note}')
   start = checkpoint.Checkpoints(run.checkpoint_dir).latest() or 0

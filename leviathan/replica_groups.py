@@ -1,0 +1,90 @@
+"""Which devices a collective of a compiled program joins, as text says it."""
+
+from collections.abc import Mapping
+import itertools
+import math
+import re
+
+import numpy as np
+
+UNKNOWN = '?'  # Axes of a group that fills none.
+
+
+def axes(attributes: str, mesh: Mapping[str, int]) -> tuple[str, int]:
+  """(mesh axes joined by '+', members of a group) of a collective.
+
+  Args:
+    attributes: of its instruction.
+    mesh: {axis: devices}, in the order in which devices are numbered.
+
+  Returns:
+    UNKNOWN for the axes of groups that fill none, or cannot be read.
+  """
+  found = groups(attributes, math.prod(mesh.values()))
+  if found is None:
+    return UNKNOWN, math.prod(mesh.values())
+  sizes, used = tuple(mesh.values()), set()
+  for group in found:
+    places = np.unravel_index(group, sizes)
+    used |= {axis for axis, at in zip(mesh, places, strict=True) if np.ptp(at)}
+  members = len(found[0])
+  along = [axis for axis in mesh if axis in used]
+  whole = math.prod(mesh[axis] for axis in along) == members
+  if not whole and 'source_target_pairs' not in attributes:
+    return UNKNOWN, members
+  return '+'.join(along), members
+
+
+def groups(attributes: str, devices: int) -> list[list[int]] | None:
+  """Which devices talk with which, by number; None if it cannot be read.
+
+  Three ways to write that are known: '{{0,1},{2,3}}', '[2,2]<=[2,2]T(1,0)' and
+  "mesh['a'=2,'b'=2] {'b'}". Pairs of senders and receivers are groups of two.
+  """
+  if pairs := re.search(r'source_target_pairs=\{(.*?\})\}', attributes):
+    found = [_numbers(g) for g in re.findall(r'\{([\d,]*)\}', pairs[1])]
+    return [p for p in found if p[0] != p[1]] or found
+  at = attributes.partition('replica_groups=')[2]
+  if not at or at.startswith('{}'):
+    return [list(range(devices))]
+  if at.startswith('{{'):
+    inner = at[1 : at.index('}}') + 1]
+    return [_numbers(g) for g in re.findall(r'\{([\d,]+)\}', inner)]
+  if listed := re.match(r'\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?', at):
+    ids = np.arange(devices).reshape(_numbers(listed[2]))
+    if listed[3]:
+      ids = ids.transpose(_numbers(listed[3]))
+    return ids.reshape(_numbers(listed[1])).tolist()
+  if named := re.match(r'mesh\[([^\]]*)\]\s*\{([^}]*)\}', at):
+    return _groups_of_mesh(named[1], named[2], devices)
+  return None
+
+
+def _groups_of_mesh(
+  named: str, used: str, devices: int
+) -> list[list[int]] | None:
+  """Of "'a'=2,'b'=4" and "'b'"; "'b':(2)2" is a part of an axis."""
+  sizes = {name: int(n) for name, n in re.findall(r"'(\w+)'=(\d+)", named)}
+  if math.prod(sizes.values()) != devices:
+    return None
+  lengths, chosen = [], []
+  wanted = re.findall(r"'(\w+)'(?::\((\d+)\)(\d+))?", used)
+  for name, size in sizes.items():
+    cuts = {1, size}
+    parts = [(int(a), int(b)) for n, a, b in wanted if n == name and a]
+    for before, length in parts:
+      cuts |= {before, before * length}
+    for low, high in itertools.pairwise(sorted(cuts)):
+      whole = any(n == name and not a for n, a, _ in wanted)
+      inside = any(a <= low and high <= a * b for a, b in parts)
+      lengths.append(high // low)
+      chosen.append(whole or inside)
+  ids = np.arange(devices).reshape(lengths)
+  order = [i for i, c in enumerate(chosen) if not c]
+  order += [i for i, c in enumerate(chosen) if c]
+  members = math.prod(n for n, c in zip(lengths, chosen, strict=True) if c)
+  return ids.transpose(order).reshape(-1, members).tolist()
+
+
+def _numbers(text: str) -> list[int]:
+  return [int(n) for n in text.split(',') if n]
