@@ -28,6 +28,7 @@ from leviathan import errors
 from leviathan import pod
 from leviathan import state as state_lib
 from leviathan import step_folder
+from leviathan import storage
 
 READ_REMEDY = 'restore its folder or take another step'
 WRITE_REMEDY = 'free space or give another --workdir, and start again'
@@ -161,7 +162,10 @@ class Checkpoints:
       self._saving = step, self._thread.submit(self._finish, step, response)
 
   def _set_aside(self, step: int) -> None:
-    """Makes way for a save without deleting what may be the user's."""
+    """Makes way for a save without deleting what may be the user's.
+
+    In a bucket a kill may leave a part of it under either name.
+    """
     folder = self._directory / str(step)
     if not pod.is_first() or not folder.exists():
       return
@@ -189,11 +193,9 @@ class Checkpoints:
     # Of equal ones the later.
     kept += sorted(known, key=lambda s: (ours[s], -s))[: self._keep_best]
     for step in ours.keys() - set(kept):
-      # Renamed first, so that a kill leaves no half of a checkpoint.
-      doomed = self._directory / f'{step}.deleted'
+      doomed = self._directory / str(step)
       try:
-        (self._directory / str(step)).rename(doomed)
-        doomed.rmtree()
+        step_folder.delete(doomed)
       except OSError as e:
         raise errors.CheckpointError(
           f'{doomed} is not needed any more and cannot be deleted ({e}); '
@@ -235,7 +237,7 @@ class Checkpoints:
     Raises:
       CheckpointError: fewer bytes are free than the state's arrays have.
     """
-    if '://' in str(self._directory):
+    if storage.in_bucket(self._directory):
       return  # A bucket has no end.
     needed = sum(
       math.prod(x.shape) * np.dtype(x.dtype).itemsize

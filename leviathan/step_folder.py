@@ -3,10 +3,12 @@
 Orbax's metadata say where it comes from. When a save has ended, `files.json`
 lists its files with their sizes, so that a folder copied in part is told from a
 whole one. A folder without a listing is from an older version, or the save was
-killed in its last moment: Orbax renames a folder into place once it is
-complete, so it is taken as whole.
+killed in its last moment: on a disk Orbax renames a folder into place once it
+is complete, so it is taken as whole. In a bucket it writes a last object
+instead, `commit_success.txt`.
 """
 
+from collections.abc import Collection
 from collections.abc import Sequence
 import dataclasses
 import json
@@ -15,8 +17,11 @@ from typing import Any
 
 from etils import epath
 
+from leviathan import storage
+
 LISTING = 'files.json'
 METADATA = '_CHECKPOINT_METADATA'  # Orbax's, with the manifest in it.
+COMMITTED = 'commit_success.txt'  # Orbax's.
 ORIGIN = 'checkpoint'  # Field of Origin, beside those of the manifest.
 STEP = re.compile(r'0|[1-9][0-9]*')
 # What a killed save or a killed deletion leaves behind.
@@ -40,7 +45,25 @@ def steps(directory: epath.Path) -> list[int]:
 
 def leftovers(directory: epath.Path) -> list[epath.Path]:
   """What killed saves and deletions have left in a directory of steps."""
-  return [p for p in children(directory) if LEFTOVER.fullmatch(p.name)]
+  found = [p for p in children(directory) if LEFTOVER.fullmatch(p.name)]
+  if not storage.in_bucket(directory):
+    return found
+  folders = (directory / str(step) for step in steps(directory))
+  # What says that a folder is being deleted goes after it.
+  return [f for f in folders if _was_cut_short(f)] + found
+
+
+def delete(folder: epath.Path) -> None:
+  """Deletes a step; a kill leaves no half of it, or one of `leftovers`."""
+  doomed = folder.with_name(f'{folder.name}.deleted')
+  if storage.in_bucket(folder):
+    doomed.write_text('being deleted')
+    for name in (LISTING, COMMITTED):  # From here on it is not whole.
+      (folder / name).unlink(missing_ok=True)
+    folder.rmtree()
+  else:
+    folder.rename(doomed)
+  doomed.rmtree()
 
 
 def children(directory: epath.Path) -> list[epath.Path]:
@@ -55,13 +78,16 @@ def fault(folder: epath.Path, items: Sequence[str]) -> str | None:
     folder: named by its step.
     items: as 'params'; what else lies there may be damaged.
   """
+  there = storage.files(folder)
   needed = (METADATA, *(f'{item}/_METADATA' for item in items))
   for name in needed:
-    if _size(folder / name) is None:
+    if name not in there:
       return f'{name} is missing'
+  if not _has_ended(folder, there):
+    return 'its save did not end'
   try:
     said = origin(folder)
-    sizes = _listing(folder)
+    sizes = _listing(folder) if LISTING in there else {}
   except (OSError, ValueError, LookupError, TypeError, AttributeError) as e:
     return f'its metadata are damaged: {type(e).__name__}: {e}'
   if said is not None and said.step != int(folder.name):
@@ -70,12 +96,30 @@ def fault(folder: epath.Path, items: Sequence[str]) -> str | None:
     item, _, inside = name.partition('/')
     if inside and item not in items:
       continue
-    found = _size(folder / name)
-    if found is None:
+    if name not in there:
       return f'{name} is missing'
-    if found != size:
-      return f'{name} has {found} bytes and should have {size}'
+    if there[name] != size:
+      return f'{name} has {there[name]} bytes and should have {size}'
   return None
+
+
+def _has_ended(folder: epath.Path, there: Collection[str]) -> bool:
+  """Whether the save did that wrote these files."""
+  return not storage.in_bucket(folder) or LISTING in there or COMMITTED in there
+
+
+def _was_cut_short(folder: epath.Path) -> bool:
+  """Whether a save into a bucket or a deletion was killed; no copy was."""
+  if folder.with_name(f'{folder.name}.deleted').exists():
+    return True
+  there = storage.files(folder)
+  if METADATA not in there or _has_ended(folder, there):
+    return False
+  try:
+    found = json.loads((folder / METADATA).read_text())
+    return found['commit_timestamp_nsecs'] is None
+  except (ValueError, LookupError, TypeError):
+    return False
 
 
 def manifest(folder: epath.Path) -> dict[str, Any]:
@@ -94,8 +138,8 @@ def write_listing(folder: epath.Path) -> None:
   """Lists the files of a finished save, whole or not at all."""
   # Beside the folder, so that a kill leaves nothing in it.
   scratch = folder.with_name(f'{folder.name}.orbax-checkpoint-tmp-{LISTING}')
-  scratch.write_text(json.dumps(_sizes(folder), indent=2) + '\n')
-  scratch.replace(folder / LISTING)
+  listing = json.dumps(storage.files(folder), indent=2) + '\n'
+  storage.write(folder / LISTING, listing, scratch)
 
 
 def _metadata(folder: epath.Path) -> dict[str, Any]:
@@ -104,25 +148,5 @@ def _metadata(folder: epath.Path) -> dict[str, Any]:
 
 
 def _listing(folder: epath.Path) -> dict[str, int]:
-  """{file: bytes}; empty if there is no listing."""
-  path = folder / LISTING
-  return dict(json.loads(path.read_text())) if path.exists() else {}
-
-
-def _size(path: epath.Path) -> int | None:
-  """Bytes of a file, or None if there is none."""
-  try:
-    return path.stat().length
-  except (FileNotFoundError, NotADirectoryError):
-    return None
-
-
-def _sizes(folder: epath.Path, prefix: str = '') -> dict[str, int]:
-  """{'params/d/...': bytes, ...} of all files in a folder."""
-  sizes = {}
-  for path in sorted(folder.iterdir()):
-    if path.is_dir():
-      sizes |= _sizes(path, f'{prefix}{path.name}/')
-    else:
-      sizes[prefix + path.name] = path.stat().length
-  return sizes
+  """{file: bytes}, as it was when the save had ended."""
+  return dict(json.loads((folder / LISTING).read_text()))

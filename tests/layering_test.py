@@ -19,6 +19,7 @@ LAYERS = {
   'digits': 0,
   'prng': 0,
   'step_folder': 0,
+  'storage': 0,
   'watchdog': 0,
   'pod': 0,
   'sharding': 0,
