@@ -7,7 +7,6 @@ there are no directories, and a listing has pages.
 """
 
 from collections.abc import Mapping
-import contextlib
 import dataclasses
 import email.parser
 import http.server
@@ -15,6 +14,7 @@ import itertools
 import json
 import re
 import socketserver
+import sys
 import threading
 import urllib.parse
 
@@ -44,7 +44,9 @@ class FakeGCS:
     objects: {bucket: {name: Object}}; tests may look and change.
     forbidden: buckets that refuse to be read and written.
     read_only: buckets that refuse to be written.
-    requests: 'POST name' of all that was written, in order.
+    requests: 'POST bucket/name' of all that was written, in order.
+    held: a pattern of such requests, which are never answered until it changes,
+      and then refused.
   """
 
   def __init__(self, *buckets: str):
@@ -53,7 +55,8 @@ class FakeGCS:
     self.forbidden: set[str] = set()
     self.read_only: set[str] = set()
     self.requests: list[str] = []
-    self.lock = threading.Lock()
+    self.held: str | None = None
+    self.lock = threading.Condition()
     self._generations = itertools.count(1)
     self._uploads: dict[str, tuple[str, str, dict[str, str], bytes]] = {}
     self._server = _Server(('127.0.0.1', 0), _handler(self))
@@ -78,9 +81,16 @@ class FakeGCS:
 
   def close(self) -> None:
     """Stops listening."""
+    self.hold(None)
     self._server.shutdown()
     self._server.server_close()
     self._thread.join()
+
+  def hold(self, pattern: str | None) -> None:
+    """Changes what is held."""
+    with self.lock:
+      self.held = pattern
+      self.lock.notify_all()
 
   def names(self, bucket: str, prefix: str = '') -> list[str]:
     """The objects that begin so."""
@@ -116,7 +126,13 @@ class FakeGCS:
       return _json(_listing(bucket, objects, query))
     if method == 'GET':
       return _read(bucket, name, self._get(bucket, name, query), query, headers)
-    self.requests.append(f'{method} {bucket}/{name or query.get("name", "")}')
+    if upload and not name:
+      name = _upload_name(query, headers, body)
+    request = f'{method} {bucket}/{name}'
+    self.requests.append(request)
+    if (pattern := self.held) and re.search(pattern, request):
+      self.lock.wait_for(lambda: self.held != pattern)
+      raise _RefusedError(503, 'held')
     if upload:
       return self._upload(bucket, query, headers, body)
     if method == 'DELETE':
@@ -178,6 +194,13 @@ class FakeGCS:
     if headers['Content-Range'].endswith('/*'):
       return 308, {'Range': f'bytes=0-{len(data) - 1}'}, b''
     return _json(self._put(bucket, name, data, first))
+
+
+def _upload_name(query, headers, body) -> str:
+  """What an upload is for; the later pieces of one do not say it."""
+  if query['uploadType'] == 'multipart':
+    return json.loads(_parts(headers['Content-Type'], body)[0])['name']
+  return query.get('name', '')
 
 
 def _parts(content_type: str, body: bytes) -> tuple[bytes, bytes]:
@@ -249,6 +272,10 @@ def _json(value) -> tuple[int, dict[str, str], bytes]:
 class _Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
   daemon_threads = True
 
+  def handle_error(self, request, client_address):
+    if not isinstance(sys.exception(), ConnectionError):  # It was killed.
+      super().handle_error(request, client_address)
+
 
 def _handler(store: FakeGCS) -> type[http.server.BaseHTTPRequestHandler]:
   """What answers requests to a store."""
@@ -289,8 +316,7 @@ def _handler(store: FakeGCS) -> type[http.server.BaseHTTPRequestHandler]:
         self.send_header('Content-Length', str(len(data)))
       self.end_headers()
       if status not in (204, 304):
-        with contextlib.suppress(ConnectionError):  # It asked for two at once.
-          self.wfile.write(data)
+        self.wfile.write(data)
 
     do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815
 
