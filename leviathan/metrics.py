@@ -78,7 +78,7 @@ class Writer:
       free = (p for p in map(path.with_name, names) if not p.exists())
       path.rename(next(free))
     self._path = path
-    self._lines = [line(row) for row in rows]
+    self._lines = [line(row) for row in rows]  # All of them, for a bucket.
     self._synced, self._took = time.monotonic(), 0.0
     storage.write(path, ''.join(self._lines))
     self._file = None if storage.in_bucket(path) else path.open('a')

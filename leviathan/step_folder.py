@@ -24,8 +24,10 @@ METADATA = '_CHECKPOINT_METADATA'  # Orbax's, with the manifest in it.
 COMMITTED = 'commit_success.txt'  # Orbax's.
 ORIGIN = 'checkpoint'  # Field of Origin, beside those of the manifest.
 STEP = re.compile(r'0|[1-9][0-9]*')
-# What a killed save or a killed deletion leaves behind.
-LEFTOVER = re.compile(r'[0-9]+\.(orbax-checkpoint-tmp.*|deleted)')
+# What a killed save or a killed deletion leaves behind. On a disk it is a folder
+# of that name, in a bucket an object that marks the folder.
+SAVING, DELETED = '.saving', '.deleted'
+LEFTOVER = re.compile(r'[0-9]+\.(orbax-checkpoint-tmp.*|saving|deleted)')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,14 +50,29 @@ def leftovers(directory: epath.Path) -> list[epath.Path]:
   found = [p for p in children(directory) if LEFTOVER.fullmatch(p.name)]
   if not storage.in_bucket(directory):
     return found
-  folders = (directory / str(step) for step in steps(directory))
-  # What says that a folder is being deleted goes after it.
-  return [f for f in folders if _was_cut_short(f)] + found
+  folders = {path.with_suffix('') for path in found if _is_cut_short(path)}
+  return [*folders, *found]  # What marks a folder goes after it.
+
+
+def begin(folder: epath.Path) -> None:
+  """Says that a save of a step begins, where its folder's name does not."""
+  if storage.in_bucket(folder):
+    folder.with_name(f'{folder.name}{SAVING}').write_text('being saved')
+
+
+def end(folder: epath.Path) -> None:
+  """Says that it has ended, and lists its files, whole or not at all."""
+  # Beside the folder, so that a kill leaves nothing in it.
+  scratch = folder.with_name(f'{folder.name}.orbax-checkpoint-tmp-{LISTING}')
+  listing = json.dumps(storage.files(folder), indent=2) + '\n'
+  storage.write(folder / LISTING, listing, scratch)
+  if storage.in_bucket(folder):
+    folder.with_name(f'{folder.name}{SAVING}').unlink()
 
 
 def delete(folder: epath.Path) -> None:
   """Deletes a step; a kill leaves no half of it, or one of `leftovers`."""
-  doomed = folder.with_name(f'{folder.name}.deleted')
+  doomed = folder.with_name(f'{folder.name}{DELETED}')
   if storage.in_bucket(folder):
     doomed.write_text('being deleted')
     for name in (LISTING, COMMITTED):  # From here on it is not whole.
@@ -108,18 +125,12 @@ def _has_ended(folder: epath.Path, there: Collection[str]) -> bool:
   return not storage.in_bucket(folder) or LISTING in there or COMMITTED in there
 
 
-def _was_cut_short(folder: epath.Path) -> bool:
-  """Whether a save into a bucket or a deletion was killed; no copy was."""
-  if folder.with_name(f'{folder.name}.deleted').exists():
-    return True
+def _is_cut_short(mark: epath.Path) -> bool:
+  """Whether the folder that something marks is a part of a step."""
+  folder = mark.with_suffix('')
   there = storage.files(folder)
-  if METADATA not in there or _has_ended(folder, there):
-    return False
-  try:
-    found = json.loads((folder / METADATA).read_text())
-    return found['commit_timestamp_nsecs'] is None
-  except (ValueError, LookupError, TypeError):
-    return False
+  ended = mark.suffix == SAVING and _has_ended(folder, there)
+  return mark.suffix in (SAVING, DELETED) and bool(there) and not ended
 
 
 def manifest(folder: epath.Path) -> dict[str, Any]:
@@ -132,14 +143,6 @@ def origin(folder: epath.Path) -> Origin | None:
   """None if the checkpoint says nothing of it, as old ones do."""
   found = _metadata(folder).get(ORIGIN)
   return None if found is None else Origin(**found)
-
-
-def write_listing(folder: epath.Path) -> None:
-  """Lists the files of a finished save, whole or not at all."""
-  # Beside the folder, so that a kill leaves nothing in it.
-  scratch = folder.with_name(f'{folder.name}.orbax-checkpoint-tmp-{LISTING}')
-  listing = json.dumps(storage.files(folder), indent=2) + '\n'
-  storage.write(folder / LISTING, listing, scratch)
 
 
 def _metadata(folder: epath.Path) -> dict[str, Any]:

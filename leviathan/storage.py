@@ -114,6 +114,12 @@ def files(directory: epath.Path) -> dict[str, int]:
   return {name: sizes[name] for name in sorted(sizes) if name[-1:] not in '/'}
 
 
+def download(path: epath.Path, target: epath.Path) -> None:
+  """Copies a file of any size to a disk."""
+  system, name = fsspec.core.url_to_fs(os.fspath(path))
+  system.get_file(name, os.fspath(target))
+
+
 @contextlib.contextmanager
 def local(directory: epath.Path) -> Iterator[epath.Path]:
   """A directory for what writes to disks only.
