@@ -24,8 +24,8 @@ METADATA = '_CHECKPOINT_METADATA'  # Orbax's, with the manifest in it.
 COMMITTED = 'commit_success.txt'  # Orbax's.
 ORIGIN = 'checkpoint'  # Field of Origin, beside those of the manifest.
 STEP = re.compile(r'0|[1-9][0-9]*')
-# What a killed save or a killed deletion leaves behind. On a disk it is a folder
-# of that name, in a bucket an object that marks the folder.
+# What a killed save or a killed deletion leaves behind: on a disk a folder of
+# that name, in a bucket an object that marks the folder.
 SAVING, DELETED = '.saving', '.deleted'
 LEFTOVER = re.compile(r'[0-9]+\.(orbax-checkpoint-tmp.*|saving|deleted)')
 

@@ -89,16 +89,16 @@ def test_after_kill_9_each_step_is_there_once_and_as_without_it(
 
 
 def test_commands_that_read_a_run_read_it_from_a_bucket(
-  resumed, leviathan, tmp_path
+  resumed, store, leviathan
 ):
   code, out, err = leviathan('evaluate', '--workdir=gs://runs/run')
   assert code == 0, err
   assert 'written: gs://runs/run/eval/6' in out
   code, _, err = leviathan(
-    'report', '--workdirs=gs://runs/run', f'--output={tmp_path / "report"}'
+    'report', '--workdirs=gs://runs/run', '--output=gs://runs/report'
   )
   assert code == 0, err
-  assert 'perplexity' in (tmp_path / 'report' / 'report.md').read_text()
+  assert b'perplexity' in store.objects['runs']['report/report.md'].data
 
 
 def test_processes_share_a_bucket(store, flags):

@@ -208,7 +208,9 @@ def _parts(content_type: str, body: bytes) -> tuple[bytes, bytes]:
   parsed = email.parser.HeaderParser().parsestr(f'Content-Type: {content_type}')
   mark = b'--' + parsed.get_param('boundary').encode()
   _, head, data, _ = re.split(rb'(?:\A|\r?\n)' + re.escape(mark), body)
-  head, data = (re.split(rb'\r?\n\r?\n', p, maxsplit=1)[1] for p in (head, data))
+  head, data = (
+    re.split(rb'\r?\n\r?\n', p, maxsplit=1)[1] for p in (head, data)
+  )
   return head, data
 
 
@@ -318,7 +320,7 @@ def _handler(store: FakeGCS) -> type[http.server.BaseHTTPRequestHandler]:
       if status not in (204, 304):
         self.wfile.write(data)
 
-    do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815
+    do_GET = do_POST = do_PUT = do_DELETE = _serve
 
     def log_message(self, format, *args):
       del format, args

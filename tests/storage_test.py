@@ -1,4 +1,4 @@
-"""What is written into a bucket is whole, and what refuses says so in a line."""
+"""What is written into a bucket is whole; what refuses says so in a line."""
 
 import importlib.util
 

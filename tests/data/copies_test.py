@@ -8,8 +8,6 @@ import pytest
 from leviathan import errors
 from leviathan.data import records
 
-GONE = 'gs://nowhere/data'
-
 
 @pytest.fixture
 def uploaded(store, tiny, tmp_path, monkeypatch):
