@@ -16,11 +16,12 @@ import tempfile
 
 from etils import epath
 import fsspec
+from fsspec import config as fsspec_config
 
 from leviathan import errors
 
 # Other processes write to a bucket as well: what is in it is asked each time.
-fsspec.config.conf.setdefault('gcs', {})['use_listings_cache'] = False
+fsspec_config.conf.setdefault('gcs', {})['use_listings_cache'] = False
 # It tells of what it tries; what fails in the end is raised.
 logging.getLogger('gcsfs').setLevel(logging.ERROR)
 

@@ -247,13 +247,10 @@ def _rows(
   run.not_finite_file.unlink(missing_ok=True)
   resolved = dataclasses.asdict(config)
   with contextlib.ExitStack() as opened:
-    writer, copies = (
-      opened.enter_context(contextlib.closing(file))
-      for file in (
-        metrics.Writer(run.metrics_file, start, evaluated),
-        sinks.open_(config.log.sinks, run.path, resolved, start),
-      )
-    )
+    writer = metrics.Writer(run.metrics_file, start, evaluated)
+    opened.callback(writer.close)
+    copies = sinks.open_(config.log.sinks, run.path, resolved, start)
+    opened.callback(copies.close)
 
     def write(row):
       writer.write(row)
