@@ -288,6 +288,7 @@ def claim(
     ]
   else:
     with storage.local(run.tokenizer_dir) as directory:
+      directory.mkdir(parents=True, exist_ok=True)
       data.datasets[0].tokenizer().save(directory)
       np.save(directory / records.COUNTS_FILE, data.unigram_counts())
       if order is not None:

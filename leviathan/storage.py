@@ -125,11 +125,10 @@ def download(path: epath.Path, target: epath.Path) -> None:
 def local(directory: epath.Path) -> Iterator[epath.Path]:
   """A directory for what writes to disks only.
 
-  It is `directory`, made when missing, or one whose files are put there at the
-  end. Those of the same name are replaced.
+  It is `directory`, which need not exist, or one whose files are put there at
+  the end. Those of the same name are replaced.
   """
   if not in_bucket(directory):
-    directory.mkdir(parents=True, exist_ok=True)
     yield directory
     return
   with tempfile.TemporaryDirectory() as scratch:
