@@ -254,7 +254,7 @@ def check_shared(directory: epath.Path) -> None:
     raise errors.ConfigError(
       f'--workdir={directory} is not shared between hosts: what process 0 '
       f'writes there is not seen by process {", ".join(blind)}; give a '
-      'directory on a file system that all of them mount'
+      'directory on a file system that all of them mount, or in a bucket'
     )
 
 

@@ -114,10 +114,13 @@ def test_in_a_bucket_that_fails_it_goes_on_and_asks_less_often(store):
 
 @pytest.mark.parametrize('bucket', [False, True])
 def test_all_end_with_the_error_of_the_one_that_failed(
-  tmp_path, store, capfd, bucket
+  tmp_path, request, capfd, bucket
 ):
   codes = {0: [], 1: []}
-  directory = epath.Path('gs://runs/failing' if bucket else tmp_path)
+  directory = epath.Path(tmp_path)
+  if bucket:
+    request.getfixturevalue('store')
+    directory = epath.Path('gs://runs/failing')
   dogs = [
     watchdog.Watchdog(
       directory,
