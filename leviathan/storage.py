@@ -22,8 +22,9 @@ from leviathan import errors
 
 # Other processes write to a bucket as well: what is in it is asked each time.
 fsspec_config.conf.setdefault('gcs', {})['use_listings_cache'] = False
-# It tells of what it tries; what fails in the end is raised.
-logging.getLogger('gcsfs').setLevel(logging.ERROR)
+# They tell of what they try; what fails in the end is raised.
+for _name in ('gcsfs', 'google.auth'):
+  logging.getLogger(_name).setLevel(logging.ERROR)
 
 
 def in_bucket(path: epath.PathLike) -> bool:

@@ -74,7 +74,7 @@ def _copy(
     (copy / name).parent.mkdir(parents=True, exist_ok=True)
     with outputs.durable(copy / name) as temporary:
       storage.download(directory / name, temporary)
-      with temporary.open('rb') as file:
+      with open(temporary, 'rb') as file:
         found = hashlib.file_digest(file, 'sha256').hexdigest()
       if found != sha256s.get(name, found):
         raise errors.DataError(
