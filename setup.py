@@ -30,6 +30,7 @@ INSTALL = [
 EXTRAS = {
   'test': [
     'datatrove==0.10.1',
+    'gcsfs==2026.10.1',
     # Kernels are compiled for TPUs that need not be there.
     'libtpu==0.0.42.*; '
     'sys_platform == "linux" and platform_machine == "x86_64"',
@@ -45,7 +46,8 @@ EXTRAS = {
     'zstandard==0.25.0',
   ],
   # libtpu 0.0.52 crashes on `as_text()` of a compiled program.
-  'tpu': ['jax[tpu]==0.10.2', 'libtpu==0.0.42.*', 'gcsfs==2026.9.0'],
+  'tpu': ['jax[tpu]==0.10.2', 'libtpu==0.0.42.*', 'gcsfs==2026.10.1'],
+  'gcs': ['gcsfs==2026.10.1'],
   'cuda': ['jax[cuda13]==0.10.2'],
   # Its Slurm executor needs no more; its Ray executor needs `ray`.
   'datatrove': ['datatrove==0.10.1'],

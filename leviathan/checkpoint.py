@@ -28,6 +28,7 @@ from leviathan import errors
 from leviathan import pod
 from leviathan import state as state_lib
 from leviathan import step_folder
+from leviathan import storage
 
 READ_REMEDY = 'restore its folder or take another step'
 WRITE_REMEDY = 'free space or give another --workdir, and start again'
@@ -151,7 +152,7 @@ class Checkpoints:
       nats_per_token=loss if math.isfinite(loss) else None,
     )
     with self._explained_write(step), _directories_at_once():
-      self._set_aside(step)
+      self._make_way(step)
       response = ocp.save_checkpointables_async(
         self._directory / str(step),
         _items(state),
@@ -160,20 +161,25 @@ class Checkpoints:
       )
       self._saving = step, self._thread.submit(self._finish, step, response)
 
-  def _set_aside(self, step: int) -> None:
-    """Makes way for a save without deleting what may be the user's."""
+  def _make_way(self, step: int) -> None:
+    """Begins a save without deleting what may be the user's.
+
+    In a bucket a kill may leave a part of it under either name.
+    """
     folder = self._directory / str(step)
-    if not pod.is_first() or not folder.exists():
+    if not pod.is_first():
       return
-    names = {path.name for path in step_folder.children(self._directory)}
-    asides = (f'{step}.aside-{i}' for i in itertools.count())
-    folder.rename(self._directory / next(a for a in asides if a not in names))
+    if folder.exists():
+      names = {path.name for path in step_folder.children(self._directory)}
+      asides = (f'{step}.aside-{i}' for i in itertools.count())
+      folder.rename(self._directory / next(a for a in asides if a not in names))
+    step_folder.begin(folder)
 
   def _finish(self, step: int, response: Any) -> None:
     """Runs in a thread, beside training."""
     response.result()
     if pod.is_first():
-      step_folder.write_listing(self._directory / str(step))
+      step_folder.end(self._directory / str(step))
       self._prune()
 
   def _prune(self) -> None:
@@ -189,15 +195,15 @@ class Checkpoints:
     # Of equal ones the later.
     kept += sorted(known, key=lambda s: (ours[s], -s))[: self._keep_best]
     for step in ours.keys() - set(kept):
-      # Renamed first, so that a kill leaves no half of a checkpoint.
-      doomed = self._directory / f'{step}.deleted'
+      doomed = self._directory / str(step)
       try:
-        (self._directory / str(step)).rename(doomed)
-        doomed.rmtree()
-      except OSError as e:
+        step_folder.delete(doomed)
+      except Exception as e:
+        if not storage.is_refusal(e):
+          raise
         raise errors.CheckpointError(
-          f'{doomed} is not needed any more and cannot be deleted ({e}); '
-          'delete it, and start again'
+          f'{doomed} is not needed any more and cannot be deleted '
+          f'({storage.said(e)}); delete it, and start again'
         ) from e
 
   def check(self) -> None:
@@ -235,7 +241,7 @@ class Checkpoints:
     Raises:
       CheckpointError: fewer bytes are free than the state's arrays have.
     """
-    if '://' in str(self._directory):
+    if storage.in_bucket(self._directory):
       return  # A bucket has no end.
     needed = sum(
       math.prod(x.shape) * np.dtype(x.dtype).itemsize

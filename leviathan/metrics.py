@@ -6,9 +6,11 @@ number for what is not finite: it is null there, and nan when read back.
 """
 
 from collections.abc import Mapping
+import contextlib
 import itertools
 import json
 import math
+import time
 from typing import Any
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ from etils import epath
 
 from leviathan import arrays
 from leviathan import errors
+from leviathan import storage
 
 
 class Sums(NamedTuple):
@@ -41,11 +44,18 @@ def from_mean(nats_per_token: float) -> dict[str, float]:
   }
 
 
+UPLOAD_SECONDS = 60.0
+
+
 class Writer:
   """Appends rows to `metrics.jsonl`, each step of a split once.
 
   On resuming, rows past the restored step (and a line that a kill cut short)
   are dropped: those steps will run again.
+
+  A bucket has no appending: there the file is written anew after a while, after
+  an evaluation, and by `sync`. What a kill may lose are rows of steps that will
+  run again, if `sync` is called before each save.
   """
 
   def __init__(self, path: epath.Path, resumed_step: int, evaluated: bool):
@@ -67,19 +77,54 @@ class Writer:
       names = (f'metrics.before-{i}.jsonl' for i in itertools.count(1))
       free = (p for p in map(path.with_name, names) if not p.exists())
       path.rename(next(free))
-    scratch = path.with_name(path.name + '.tmp')
-    scratch.write_text(''.join(line(row) for row in rows))
-    scratch.replace(path)
-    self._file = path.open('a')
+    self._path = path
+    self._lines = [line(row) for row in rows]  # All of them, for a bucket.
+    self._synced, self._took = time.monotonic(), 0.0
+    storage.write(path, ''.join(self._lines))
+    self._file = None if storage.in_bucket(path) else path.open('a')
 
   def write(self, row: Mapping[str, Any]) -> None:
-    """Writes one row, and hands it to the operating system at once."""
-    self._file.write(line(row))
-    self._file.flush()
+    """Writes one row; a disk's operating system gets it at once."""
+    if self._file is not None:
+      self._file.write(line(row))
+      self._file.flush()
+      return
+    self._lines.append(line(row))
+    # However long the file gets, a run must not wait for it much.
+    wait = max(UPLOAD_SECONDS, 50 * self._took)
+    if row['split'] != 'train' or time.monotonic() > self._synced + wait:
+      # The next save will say so if it goes on failing.
+      with contextlib.suppress(errors.CheckpointError):
+        self.sync()
+
+  def sync(self) -> None:
+    """Makes all rows so far outlast this process.
+
+    Raises:
+      CheckpointError: a bucket refuses them.
+    """
+    if self._file is not None:
+      return
+    began = time.monotonic()
+    try:
+      storage.write(self._path, ''.join(self._lines))
+    except Exception as e:
+      if not storage.is_refusal(e):
+        raise
+      raise errors.CheckpointError(
+        f'{self._path} cannot be written ({storage.said(e)}); mend that, and '
+        'run the same command again'
+      ) from e
+    finally:
+      self._synced = time.monotonic()
+      self._took = self._synced - began
 
   def close(self) -> None:
     """Closes the file."""
-    self._file.close()
+    if self._file is None:
+      self.sync()
+    else:
+      self._file.close()
 
 
 def to_json(value: Any) -> Any:

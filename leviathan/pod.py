@@ -24,6 +24,7 @@ import numpy as np
 
 from leviathan import config as config_lib
 from leviathan import errors
+from leviathan import storage
 
 T = TypeVar('T')
 
@@ -171,7 +172,7 @@ def together(work: Callable[[], T]) -> T:
 
   Raises:
     UserError: what it raised, here or in the first process where it failed;
-      what the operating system refuses is a CheckpointError.
+      what a disk or a bucket refuses is a CheckpointError.
   """
   result: Any = None
   failed = None
@@ -179,10 +180,12 @@ def together(work: Callable[[], T]) -> T:
     result = work()
   except errors.UserError as e:
     failed = e
-  except OSError as e:
+  except Exception as e:
+    if not storage.is_refusal(e):
+      raise
+    where = getattr(e, 'filename', None) or 'the disk or bucket'
     failed = errors.CheckpointError(
-      f'{e.filename or "the disk"}: {e.strerror or e}; mend that, or give '
-      'another path'
+      f'{where}: {storage.said(e)}; mend that, or give another path'
     )
   if jax.process_count() == 1:
     if failed:
@@ -251,7 +254,7 @@ def check_shared(directory: epath.Path) -> None:
     raise errors.ConfigError(
       f'--workdir={directory} is not shared between hosts: what process 0 '
       f'writes there is not seen by process {", ".join(blind)}; give a '
-      'directory on a file system that all of them mount'
+      'directory on a file system that all of them mount, or in a bucket'
     )
 
 

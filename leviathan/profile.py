@@ -1,10 +1,14 @@
 """A trace of a few steps, for TensorBoard's profiler, XProf or Perfetto."""
 
 from collections.abc import Sequence
+import contextlib
 import os
 from typing import Any
 
+from etils import epath
 import jax
+
+from leviathan import storage
 
 
 class Profile:
@@ -17,7 +21,8 @@ class Profile:
   def __init__(self, steps: Sequence[int], directory: os.PathLike | str):
     """Takes (first, last), and where the trace is written: RUN/profile."""
     self._first, self._last = steps or (0, -1)
-    self._directory = os.fspath(directory)
+    self._directory = epath.Path(directory)
+    self._opened = contextlib.ExitStack()
     self._running = False
     self._annotation: Any = None
 
@@ -30,7 +35,9 @@ class Profile:
     if not self._first <= step <= self._last:
       return
     if not self._running:
-      jax.profiler.start_trace(self._directory)
+      # The profiler knows no buckets.
+      here = self._opened.enter_context(storage.local(self._directory))
+      jax.profiler.start_trace(os.fspath(here))
       self._running = True
     self._annotation = jax.profiler.StepTraceAnnotation('train', step_num=step)
     self._annotation.__enter__()
@@ -55,3 +62,4 @@ class Profile:
     if self._running:
       self._running = False
       jax.profiler.stop_trace()
+      self._opened.close()

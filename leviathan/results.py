@@ -14,6 +14,7 @@ from leviathan import evaluate
 from leviathan import metrics
 from leviathan import restore
 from leviathan import rundir
+from leviathan import storage
 from leviathan.eval import frequency
 from leviathan.report import markdown
 
@@ -77,10 +78,7 @@ def _write_samples(path: epath.Path, sets: dict[str, evaluate.Result]) -> None:
   lines = [x for x in metrics.read(path) if not _is_of(x['dataset'], sets)]
   for name, (_, samples) in sets.items():
     lines += [{'dataset': name, **sample} for sample in samples()]
-  path.parent.mkdir(parents=True, exist_ok=True)
-  scratch = path.with_name(path.name + '.tmp')
-  scratch.write_text(''.join(metrics.line(line) for line in lines))
-  scratch.replace(path)
+  storage.write(path, ''.join(metrics.line(line) for line in lines))
 
 
 def text(pieces: Iterable[evaluate.Results]) -> str:

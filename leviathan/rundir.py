@@ -15,6 +15,7 @@ import numpy as np
 from leviathan import checkpoint
 from leviathan import config as config_lib
 from leviathan import errors
+from leviathan import storage
 from leviathan.data import mixture
 from leviathan.data import records
 from leviathan.data import tokenizer as tokenizer_lib
@@ -152,7 +153,8 @@ class RunDir:
     """
     path = self.tokenizer_dir / records.COUNTS_FILE
     try:
-      return np.load(path, allow_pickle=False)
+      with path.open('rb') as file:
+        return np.load(file, allow_pickle=False)
     except (OSError, ValueError) as e:
       raise errors.CheckpointError(
         f'{path} is not an array of counts ({e}); restore the file'
@@ -190,6 +192,7 @@ def open_(workdir: str) -> RunDir:
 
 def read_json(path: epath.Path) -> dict[str, Any]:
   """The object in a file of a run."""
+  storage.check(path)
   if not path.exists():
     beside = []
     if path.parent.is_dir():
@@ -209,10 +212,7 @@ def read_json(path: epath.Path) -> dict[str, Any]:
 
 def write_json(path: epath.Path, value: Any) -> None:
   """Writes a file whole or not at all."""
-  path.parent.mkdir(parents=True, exist_ok=True)
-  scratch = path.with_name(path.name + '.tmp')
-  scratch.write_text(json.dumps(value, indent=2) + '\n')
-  scratch.replace(path)
+  storage.write(path, json.dumps(value, indent=2) + '\n')
 
 
 def check(
@@ -236,11 +236,7 @@ def check(
     CheckpointError: the directory belongs to another run.
     ConfigError: a field of `allow` is not one.
   """
-  if '://' in str(run.path):
-    raise errors.CheckpointError(
-      f'{run.path} is in a bucket, where metrics cannot be appended to yet; '
-      'give a --workdir on a disk or a mount'
-    )
+  storage.check(run.path)
   ours = identity(config, manifest)
   for field in allow:
     if field not in ours:
@@ -292,11 +288,12 @@ def claim(
       if not field.startswith(FREE)
     ]
   else:
-    run.tokenizer_dir.mkdir(parents=True, exist_ok=True)
-    data.datasets[0].tokenizer().save(run.tokenizer_dir)
-    np.save(run.tokenizer_dir / records.COUNTS_FILE, data.unigram_counts())
-    if order is not None:
-      token_orders.save(order, run.token_order_file)
+    with storage.local(run.tokenizer_dir) as directory:
+      directory.mkdir(parents=True, exist_ok=True)
+      data.datasets[0].tokenizer().save(directory)
+      np.save(directory / records.COUNTS_FILE, data.unigram_counts())
+      if order is not None:
+        token_orders.save(order, directory / run.token_order_file.name)
   write_json(run.manifest_file, manifest | {'changes': changes})
   write_json(run.config_file, config)
 

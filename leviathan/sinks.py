@@ -16,6 +16,7 @@ import uuid
 from etils import epath
 
 from leviathan import errors
+from leviathan import storage
 
 
 class TensorBoard:
@@ -33,7 +34,8 @@ class TensorBoard:
     self._writer = package.SummaryWriter(
       os.fspath(directory / 'tensorboard'),
       purge_step=resumed_step + 1,
-      flush_secs=1,  # What a kill may lose.
+      # What a kill may lose; into a bucket all is written anew each time.
+      flush_secs=60 if storage.in_bucket(directory) else 1,
       # Files are named by the second: a fast restart would write over one.
       filename_suffix=f'.{time.time_ns()}',
     )
@@ -75,7 +77,8 @@ class WandB:
         name=directory.name,
         id=id_file.read_text(),
         resume='allow',
-        dir=os.fspath(directory),
+        # It writes to disks only, and has a place of its own there.
+        dir=None if storage.in_bucket(directory) else os.fspath(directory),
         config=dict(config),
       )
     except package.Error as e:

@@ -3,10 +3,12 @@
 Orbax's metadata say where it comes from. When a save has ended, `files.json`
 lists its files with their sizes, so that a folder copied in part is told from a
 whole one. A folder without a listing is from an older version, or the save was
-killed in its last moment: Orbax renames a folder into place once it is
-complete, so it is taken as whole.
+killed in its last moment: on a disk Orbax renames a folder into place once it
+is complete, so it is taken as whole. In a bucket it writes a last object
+instead, `commit_success.txt`.
 """
 
+from collections.abc import Collection
 from collections.abc import Sequence
 import dataclasses
 import json
@@ -15,12 +17,17 @@ from typing import Any
 
 from etils import epath
 
+from leviathan import storage
+
 LISTING = 'files.json'
 METADATA = '_CHECKPOINT_METADATA'  # Orbax's, with the manifest in it.
+COMMITTED = 'commit_success.txt'  # Orbax's.
 ORIGIN = 'checkpoint'  # Field of Origin, beside those of the manifest.
 STEP = re.compile(r'0|[1-9][0-9]*')
-# What a killed save or a killed deletion leaves behind.
-LEFTOVER = re.compile(r'[0-9]+\.(orbax-checkpoint-tmp.*|deleted)')
+# What a killed save or a killed deletion leaves behind: on a disk a folder of
+# that name, in a bucket an object that marks the folder.
+SAVING, DELETED = '.saving', '.deleted'
+LEFTOVER = re.compile(r'[0-9]+\.(orbax-checkpoint-tmp.*|saving|deleted)')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +47,40 @@ def steps(directory: epath.Path) -> list[int]:
 
 def leftovers(directory: epath.Path) -> list[epath.Path]:
   """What killed saves and deletions have left in a directory of steps."""
-  return [p for p in children(directory) if LEFTOVER.fullmatch(p.name)]
+  found = [p for p in children(directory) if LEFTOVER.fullmatch(p.name)]
+  if not storage.in_bucket(directory):
+    return found
+  folders = {path.with_suffix('') for path in found if _is_cut_short(path)}
+  return [*folders, *found]  # What marks a folder goes after it.
+
+
+def begin(folder: epath.Path) -> None:
+  """Says that a save of a step begins, where its folder's name does not."""
+  if storage.in_bucket(folder):
+    folder.with_name(f'{folder.name}{SAVING}').write_text('being saved')
+
+
+def end(folder: epath.Path) -> None:
+  """Says that it has ended, and lists its files, whole or not at all."""
+  # Beside the folder, so that a kill leaves nothing in it.
+  scratch = folder.with_name(f'{folder.name}.orbax-checkpoint-tmp-{LISTING}')
+  listing = json.dumps(storage.files(folder), indent=2) + '\n'
+  storage.write(folder / LISTING, listing, scratch)
+  if storage.in_bucket(folder):
+    folder.with_name(f'{folder.name}{SAVING}').unlink()
+
+
+def delete(folder: epath.Path) -> None:
+  """Deletes a step; a kill leaves no half of it, or one of `leftovers`."""
+  doomed = folder.with_name(f'{folder.name}{DELETED}')
+  if storage.in_bucket(folder):
+    doomed.write_text('being deleted')
+    for name in (LISTING, COMMITTED):  # From here on it is not whole.
+      (folder / name).unlink(missing_ok=True)
+    folder.rmtree()
+  else:
+    folder.rename(doomed)
+  doomed.rmtree()
 
 
 def children(directory: epath.Path) -> list[epath.Path]:
@@ -55,13 +95,16 @@ def fault(folder: epath.Path, items: Sequence[str]) -> str | None:
     folder: named by its step.
     items: as 'params'; what else lies there may be damaged.
   """
+  there = storage.files(folder)
   needed = (METADATA, *(f'{item}/_METADATA' for item in items))
   for name in needed:
-    if _size(folder / name) is None:
+    if name not in there:
       return f'{name} is missing'
+  if not _has_ended(folder, there):
+    return 'its save did not end'
   try:
     said = origin(folder)
-    sizes = _listing(folder)
+    sizes = _listing(folder) if LISTING in there else {}
   except (OSError, ValueError, LookupError, TypeError, AttributeError) as e:
     return f'its metadata are damaged: {type(e).__name__}: {e}'
   if said is not None and said.step != int(folder.name):
@@ -70,12 +113,24 @@ def fault(folder: epath.Path, items: Sequence[str]) -> str | None:
     item, _, inside = name.partition('/')
     if inside and item not in items:
       continue
-    found = _size(folder / name)
-    if found is None:
+    if name not in there:
       return f'{name} is missing'
-    if found != size:
-      return f'{name} has {found} bytes and should have {size}'
+    if there[name] != size:
+      return f'{name} has {there[name]} bytes and should have {size}'
   return None
+
+
+def _has_ended(folder: epath.Path, there: Collection[str]) -> bool:
+  """Whether the save did that wrote these files."""
+  return not storage.in_bucket(folder) or LISTING in there or COMMITTED in there
+
+
+def _is_cut_short(mark: epath.Path) -> bool:
+  """Whether the folder that something marks is a part of a step."""
+  folder = mark.with_suffix('')
+  there = storage.files(folder)
+  ended = mark.suffix == SAVING and _has_ended(folder, there)
+  return mark.suffix in (SAVING, DELETED) and bool(there) and not ended
 
 
 def manifest(folder: epath.Path) -> dict[str, Any]:
@@ -90,39 +145,11 @@ def origin(folder: epath.Path) -> Origin | None:
   return None if found is None else Origin(**found)
 
 
-def write_listing(folder: epath.Path) -> None:
-  """Lists the files of a finished save, whole or not at all."""
-  # Beside the folder, so that a kill leaves nothing in it.
-  scratch = folder.with_name(f'{folder.name}.orbax-checkpoint-tmp-{LISTING}')
-  scratch.write_text(json.dumps(_sizes(folder), indent=2) + '\n')
-  scratch.replace(folder / LISTING)
-
-
 def _metadata(folder: epath.Path) -> dict[str, Any]:
   """The manifest and the origin."""
   return json.loads((folder / METADATA).read_text())['custom_metadata'] or {}
 
 
 def _listing(folder: epath.Path) -> dict[str, int]:
-  """{file: bytes}; empty if there is no listing."""
-  path = folder / LISTING
-  return dict(json.loads(path.read_text())) if path.exists() else {}
-
-
-def _size(path: epath.Path) -> int | None:
-  """Bytes of a file, or None if there is none."""
-  try:
-    return path.stat().length
-  except (FileNotFoundError, NotADirectoryError):
-    return None
-
-
-def _sizes(folder: epath.Path, prefix: str = '') -> dict[str, int]:
-  """{'params/d/...': bytes, ...} of all files in a folder."""
-  sizes = {}
-  for path in sorted(folder.iterdir()):
-    if path.is_dir():
-      sizes |= _sizes(path, f'{prefix}{path.name}/')
-    else:
-      sizes[prefix + path.name] = path.stat().length
-  return sizes
+  """{file: bytes}, as it was when the save had ended."""
+  return dict(json.loads((folder / LISTING).read_text()))

@@ -77,9 +77,14 @@ def train(
     opened.callback(checkpoints.close)
     state, start, sequences = _resume(parts, run, checkpoints, allow, say)
     owed = pod.of_first(_evaluation_is_owed(plan, config, run, start))
-    write = pod.together(
+    write, sync = pod.together(
       lambda: opened.enter_context(_rows(config, run, start, not owed))
     )
+
+    def save(state, sequences, loss):
+      sync()  # No checkpoint is ahead of the rows.
+      checkpoints.save(state, plan.manifest | {'sequences': sequences}, loss)
+
     profiler = profile.Profile(config.log.profile, run.path / 'profile')
     opened.callback(profiler.close)
     at(start, 'start')
@@ -91,9 +96,7 @@ def train(
       mesh=parts.mesh,
       evaluate=evaluate,
       owed=bool(owed),
-      save=lambda state, sequences, loss: checkpoints.save(
-        state, plan.manifest | {'sequences': sequences}, loss
-      ),
+      save=save,
       check=checkpoints.check,
       report=reporter.Reporter(
         config,
@@ -236,28 +239,25 @@ def _is_due(section: Any, step: int, last: int) -> bool:
 @contextlib.contextmanager
 def _rows(
   config: experiment.Config, run: rundir.RunDir, start: int, evaluated: bool
-) -> Iterator[Callable[[dict[str, Any]], None]]:
-  """What rows are written with; the first process writes for all."""
+) -> Iterator[tuple[Callable[[dict[str, Any]], None], Callable[[], None]]]:
+  """(write a row, make them last); the first process writes for all."""
   if not pod.is_first():
-    yield lambda row: None
+    yield lambda row: None, lambda: None
     return
   run.not_finite_file.unlink(missing_ok=True)
   resolved = dataclasses.asdict(config)
   with contextlib.ExitStack() as opened:
-    writer, copies = (
-      opened.enter_context(contextlib.closing(file))
-      for file in (
-        metrics.Writer(run.metrics_file, start, evaluated),
-        sinks.open_(config.log.sinks, run.path, resolved, start),
-      )
-    )
+    writer = metrics.Writer(run.metrics_file, start, evaluated)
+    opened.callback(writer.close)
+    copies = sinks.open_(config.log.sinks, run.path, resolved, start)
+    opened.callback(copies.close)
 
     def write(row):
       writer.write(row)
       copies.write(row)
 
     try:
-      yield write
+      yield write, writer.sync
     except errors.NotFiniteError as e:
       rundir.write_json(run.not_finite_file, {'error': str(e)})
       raise

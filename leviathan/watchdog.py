@@ -19,9 +19,11 @@ from typing import Any
 from etils import epath
 
 from leviathan import errors
+from leviathan import storage
 
 CLOCK_SECONDS = 5.0  # By which the clocks of hosts may differ.
 TICK_SECONDS = 2.0
+BUCKET_TICK_SECONDS = 10.0  # Each one is a request that is paid for.
 # A process that is at an earlier one is what another waits for.
 PHASES = ('start', 'data', 'step', 'evaluation', 'save')
 FAILED = 'failed.json'
@@ -47,7 +49,8 @@ class Watchdog:
     """Starts the thread.
 
     Args:
-      directory: of the processes' files, on a file system that they share.
+      directory: of the processes' files, on a disk that they share or in a
+        bucket.
       limit: seconds; half of it is when the others are looked for.
       say: prints a line.
       process: which one this is.
@@ -80,7 +83,9 @@ class Watchdog:
 
   @property
   def _tick(self) -> float:
-    return min(TICK_SECONDS, self.limit / 10)
+    in_bucket = storage.in_bucket(self._directory)
+    longest = BUCKET_TICK_SECONDS if in_bucket else TICK_SECONDS
+    return min(longest, self.limit / 10)
 
   def _watch(self) -> None:
     warned_at = None
@@ -191,17 +196,21 @@ class Watchdog:
   def _put(self, file: epath.Path, said: dict[str, Any]) -> None:
     scratch = file.with_name(f'{file.name}.{self._process}.tmp')
     try:
-      scratch.write_text(json.dumps(said | {'time': time.time()}))
-      scratch.replace(file)
-    except OSError as e:  # A full disk must not end the run from here.
-      self._say(f'note: {file} could not be written ({e})')
+      text = json.dumps(said | {'time': time.time()})
+      storage.write(file, text, scratch)
+    except Exception as e:  # A full disk must not end the run from here.
+      if not storage.is_refusal(e):
+        raise
+      self._say(f'note: {file} could not be written ({storage.said(e)})')
 
   def _get(self, file: epath.Path) -> dict[str, Any] | None:
     """What stands in a file, unless it is of an earlier start."""
     try:
       said = json.loads(file.read_text())
-    except (OSError, ValueError):
-      return None
+    except Exception as e:
+      if isinstance(e, ValueError) or storage.is_refusal(e):
+        return None
+      raise
     # One that is at work writes every tick.
     return said if said['time'] > self._began - CLOCK_SECONDS else None
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 
 from etils import epath
+import fake_gcs
 import jax
 import pytest
 
@@ -43,6 +44,23 @@ def shared() -> pathlib.Path:
   if not path.is_dir():
     pytest.skip('../shared is absent: it holds the reference answers and data')
   return path
+
+
+@pytest.fixture(scope='module')
+def store():
+  """Buckets, and a server that is asked for them by what is started here.
+
+  Of the buckets, 'forbidden' gives no leave, and 'readable' none to write.
+  """
+  pytest.importorskip('gcsfs', reason='gcsfs is missing; it is in [test]')
+  found = fake_gcs.FakeGCS('runs', 'forbidden', 'readable')
+  found.forbidden.add('forbidden')
+  found.read_only.add('readable')
+  with pytest.MonkeyPatch.context() as patch:
+    for name, value in found.environment().items():
+      patch.setenv(name, value)
+    yield found
+  found.close()
 
 
 def write_dataset(directory, texts, spec, *, seq_len=SEQ_LEN, **settings):

@@ -22,6 +22,7 @@ LAYERS = {
   'replica_groups': 0,
   'prng': 0,
   'step_folder': 0,
+  'storage': 0,
   'watchdog': 0,
   'pod': 0,
   'sharding': 0,

@@ -1,5 +1,7 @@
 """A trace is written, of the steps asked for."""
 
+import pathlib
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -49,6 +51,20 @@ def test_a_trace_of_two_steps_is_written(tmp_path):
     if event.name == 'train'
   ]
   assert seen == [2, 3]
+
+
+def test_a_trace_of_a_run_in_a_bucket_ends_there(store, monkeypatch):
+  def start(path):
+    (pathlib.Path(path) / 'plugins').mkdir()
+    (pathlib.Path(path) / 'plugins' / 'trace').write_text('x')
+
+  monkeypatch.setattr(jax.profiler, 'start_trace', start)
+  monkeypatch.setattr(jax.profiler, 'stop_trace', lambda: None)
+  profiled = profile.Profile((2, 3), 'gs://runs/run/profile')
+  loop(profiled, 1, 2, [])
+  assert store.names('runs') == []
+  profiled.close()
+  assert store.names('runs') == ['run/profile/plugins/trace']
 
 
 @pytest.mark.parametrize(

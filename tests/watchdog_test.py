@@ -88,9 +88,39 @@ def test_it_speaks_once_for_a_place_and_then_leaves(tmp_path, capfd):
   assert 'error: waiting for process 0 (data) at step 1; ended after' in stderr
 
 
-def test_all_end_with_the_error_of_the_one_that_failed(tmp_path, capfd):
+def test_in_a_bucket_that_fails_it_goes_on_and_asks_less_often(store):
+  directory, said = epath.Path('gs://runs/processes'), []
+  dogs = [
+    watchdog.Watchdog(
+      directory, 1000.0, said.append, process=process, processes=2
+    )
+    for process in (0, 1)
+  ]
+  assert dogs[0]._tick == watchdog.BUCKET_TICK_SECONDS
+  dogs[1].at(3, 'data')
+  dogs[1]._write()
+  dogs[0].at(3, 'step')
+  assert dogs[0].explain() == 'waiting for process 1 (data) at step 3'
+  store.forbidden.add('runs')
+  try:
+    dogs[0]._write()
+    dogs[0]._follow()
+  finally:
+    store.forbidden.remove('runs')
+    for dog in dogs:
+      dog.close()
+  assert len(said) == 1 and 'could not be written (Forbidden' in said[0]
+
+
+@pytest.mark.parametrize('bucket', [False, True])
+def test_all_end_with_the_error_of_the_one_that_failed(
+  tmp_path, request, capfd, bucket
+):
   codes = {0: [], 1: []}
   directory = epath.Path(tmp_path)
+  if bucket:
+    request.getfixturevalue('store')
+    directory = epath.Path('gs://runs/failing')
   dogs = [
     watchdog.Watchdog(
       directory,

@@ -17,6 +17,7 @@ from absl import logging
 
 from leviathan import config as config_lib
 from leviathan import errors
+from leviathan import storage
 from leviathan.cli import config_flag
 
 
@@ -183,6 +184,15 @@ def _exit_code(call: Callable[[], None]) -> int:
   except SystemExit as stop:
     # absl leaves so after main has returned, then with None.
     return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+  except Exception as error:
+    if isinstance(error, OSError) or not storage.is_refusal(error):
+      raise
+    return _fail(
+      errors.CheckpointError(
+        f'a bucket cannot be used ({storage.said(error)}); mend that, and run '
+        'the same command again'
+      )
+    )
   return 0
 
 

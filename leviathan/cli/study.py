@@ -15,6 +15,8 @@ from etils import epath
 from ml_collections import config_flags
 
 from leviathan import config as config_lib
+from leviathan import errors
+from leviathan import storage
 from leviathan import study as studies
 from leviathan.cli import config_flag
 from leviathan.cli import jobs
@@ -41,6 +43,11 @@ def main(argv: Sequence[str]) -> None:
   section = config_flag.read(_STUDY)
   study = config_lib.build(studies.Study, section, 'study')
   path = epath.Path(_WORKDIR.value).expanduser()
+  if storage.in_bucket(path):
+    raise errors.ConfigError(
+      f'--workdir={path} is in a bucket, where nothing can be locked; give a '
+      'directory on a disk'
+    )
   workspace = studies.Workspace(study, path)
   shares = jobs.cores(_JOBS.value)
   if _DRY_RUN.value:

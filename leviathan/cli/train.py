@@ -14,6 +14,7 @@ from leviathan import pod
 from leviathan import reporter
 from leviathan import rundir
 from leviathan import sharding
+from leviathan import storage
 from leviathan import train
 from leviathan import watchdog
 from leviathan.cli import config_flag
@@ -47,6 +48,7 @@ def main(argv) -> None:
       f'--workdir={WORKDIR.value} is one step; a run goes on from its latest, '
       f'give {run.path}'
     )
+  storage.check(run.path)
   dog = _start(config, run)
   try:
     _train(config, run, dog)

@@ -12,6 +12,7 @@ import socket
 from etils import epath
 
 from leviathan import errors
+from leviathan import storage
 
 
 @contextlib.contextmanager
@@ -55,6 +56,11 @@ def durable(path: epath.Path) -> Iterator[epath.Path]:
 def check_free(path: epath.PathLike) -> None:
   """Raises DataError if something other than an empty directory is there."""
   path = epath.Path(path).expanduser()
+  if storage.in_bucket(path):
+    raise errors.DataError(
+      f'output {path} is in a bucket; give a path on a disk, and copy it from '
+      'there'
+    )
   if path.is_dir() and not any(path.iterdir()):
     return
   if path.exists():

@@ -23,6 +23,7 @@ from etils import epath
 import numpy as np
 
 from leviathan import errors
+from leviathan.data import copies
 from leviathan.data import manifest as manifest_lib
 from leviathan.data import tokenizer as tokenizers
 
@@ -52,7 +53,7 @@ class Dataset:
 
   def __init__(self, directory: epath.PathLike):
     """See open_dataset."""
-    self.directory = epath.Path(directory).expanduser()
+    self.directory = copies.local(epath.Path(directory).expanduser())
     self.manifest = _read_manifest(self.directory)
     _allow_files()
     self._readers = [
@@ -207,6 +208,7 @@ def below(directory: epath.PathLike) -> list[str]:
   None if it is itself one, or no directory in it is.
   """
   top = epath.Path(directory).expanduser()
+  copies.check(top)
   if not top.is_dir() or (top / manifest_lib.FILE).is_file():
     return []
   inside = [p for p in top.iterdir() if p.is_dir() and p.name[0] != '.']

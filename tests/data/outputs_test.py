@@ -24,6 +24,11 @@ def test_an_error_leaves_nothing(tmp_path):
   assert not list(tmp_path.iterdir())
 
 
+def test_a_bucket_is_refused():
+  with pytest.raises(errors.DataError, match='gs://b/x is in a bucket'):
+    outputs.check_free('gs://b/x')
+
+
 def test_what_exists_is_refused_untouched(tmp_path):
   for name in ('file', 'directory/file'):
     (tmp_path / name).parent.mkdir(exist_ok=True)
