@@ -45,6 +45,7 @@ LAYERS = {
   'sampling': 5,
   'experiment': 6,
   'evaluate': 7,
+  'huggingface': 7,
   'reporter': 7,
   'restore': 7,
   'results': 7,

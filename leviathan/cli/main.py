@@ -25,6 +25,8 @@ COMMANDS = {
   'train': 'train a run, or go on with it',
   'evaluate': 'evaluate a checkpoint',
   'generate': 'continue a prompt',
+  'export': 'write a checkpoint as a Hugging Face Llama',
+  'import': 'make a run of a Hugging Face Llama',
   'report': 'compare runs in a picture and a table',
   'study': 'train and compare many runs',
 }
