@@ -27,6 +27,9 @@ from leviathan.data import tokenizer as tokenizer_lib
 CONFIG_FILE = 'tokenizer_config.json'
 _SPACE = '\u2581'  # SentencePiece writes a space so.
 _BPE, _UNIGRAM = 2, 1  # SentencePiece's numbers.
+# Its classes are made when it is imported, so no type checker finds them.
+_ModelProto: Any = vars(sentencepiece_model_pb2)['ModelProto']
+_Kind = _ModelProto.SentencePiece  # Its types of pieces.
 # What no text is ever cut into, however short the sum of its scores.
 _NEVER = -1e6
 TEXT = (
@@ -119,18 +122,18 @@ def _of_sentencepiece(tokenizer: tokenizer_lib.Tokenizer, data: bytes) -> str:
   sign itself, in a text, has no piece and goes as its bytes, as ours does.
   """
   del tokenizer
-  model = sentencepiece_model_pb2.ModelProto()
+  model = _ModelProto()
   model.ParseFromString(data)
   _check_sentencepiece(model)
-  kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
+  in_text = (_Kind.NORMAL, _Kind.USER_DEFINED)
   pieces = [
-    p.piece.replace(_SPACE, ' ') if p.type in _IN_TEXT else p.piece
+    p.piece.replace(_SPACE, ' ') if p.type in in_text else p.piece
     for p in model.pieces
   ]
   ordinary = {
     piece: p.score
     for piece, p in zip(pieces, model.pieces, strict=True)
-    if p.type == kinds.NORMAL
+    if p.type == _Kind.NORMAL
   }
   unknown = model.trainer_spec.unk_id
   if model.trainer_spec.model_type == _BPE:
@@ -155,35 +158,30 @@ def _of_sentencepiece(tokenizer: tokenizer_lib.Tokenizer, data: bytes) -> str:
   whole = [
     library.AddedToken(piece, normalized=False)
     for piece, p in zip(pieces, model.pieces, strict=True)
-    if p.type == kinds.USER_DEFINED
+    if p.type == _Kind.USER_DEFINED
   ]
   converted.add_tokens(whole)
   converted.add_special_tokens(
-    [p.piece for p in model.pieces if p.type in (kinds.CONTROL, kinds.UNKNOWN)]
+    [p.piece for p in model.pieces if p.type in (_Kind.CONTROL, _Kind.UNKNOWN)]
   )
   return converted.to_str()
-
-
-# Of the types of SentencePiece's pieces: NORMAL and USER_DEFINED.
-_IN_TEXT = (1, 4)
 
 
 def _check_sentencepiece(model: Any) -> None:
   """Raises DataError for what a tokenizer.json cannot do alike."""
   spec, trainer = model.normalizer_spec, model.trainer_spec
   types = {p.type for p in model.pieces}
-  kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
   problems = {
     'normalization': spec.name != 'identity' or spec.precompiled_charsmap,
     'remove_extra_whitespaces': spec.remove_extra_whitespaces,
     'treat_whitespace_as_suffix': trainer.treat_whitespace_as_suffix,
     'no byte_fallback': not trainer.byte_fallback,
-    'unused pieces': kinds.UNUSED in types,
+    'unused pieces': _Kind.UNUSED in types,
     'a model_type that is neither BPE nor Unigram': trainer.model_type
     not in (_BPE, _UNIGRAM),
     # A text is cut at them, and each part would be given its own space.
     'add_dummy_prefix with user-defined symbols': spec.add_dummy_prefix
-    and kinds.USER_DEFINED in types,
+    and _Kind.USER_DEFINED in types,
   }
   for name, is_so in problems.items():
     if is_so:
