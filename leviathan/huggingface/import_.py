@@ -53,6 +53,13 @@ def import_(
   shape = llama.shape(files.json_object(source / check.CONFIG_FILE), where)
   _check_sizes(config, shape, where)
   data = experiment.open_training(config)
+  if shape.vocab_size != config.model.vocab_size:
+    # Rows of no token take probability: to cut them would change the model.
+    raise errors.DataError(
+      f'{where} has vocab_size={shape.vocab_size}, but the tokenizer of '
+      f'config.data.train has {config.model.vocab_size} tokens; prepare data '
+      "with the Llama's own; more rows than tokens are not supported"
+    )
   say(_check_tokenizer(source, data))
   parts = _here(config)
   manifest, resolved = parts.manifest(data), dataclasses.asdict(config)
@@ -94,7 +101,6 @@ def _check_sizes(
       f'--config=configs/{file}.py:SCALE'
     )
   sizes = {
-    'config.model.vocab_size': shape.vocab_size,
     'config.model.width': shape.width,
     'config.model.layers': shape.layers,
     'config.model.head_width': shape.head_width,

@@ -106,6 +106,10 @@ def test_the_flags_that_fit_are_named(tiny, directory, tmp_path):
   file.write_text(json.dumps(shorter))
   with pytest.raises(errors.ConfigError, match='max_position_embeddings=16'):
     imported(tiny.config('untied'), directory, path)
+  file.write_text(json.dumps(shorter | {'max_position_embeddings': 32,
+                                        'vocab_size': 640}))  # fmt: skip
+  with pytest.raises(errors.DataError, match='vocab_size=640, but .* 512 tok'):
+    imported(tiny.config('untied'), directory, path)
   assert not path.exists()
 
 
