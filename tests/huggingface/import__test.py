@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 from etils import epath
 import jax
@@ -18,11 +19,18 @@ from leviathan.huggingface import export
 from leviathan.huggingface import import_
 
 
-@pytest.fixture
-def directory(saved, tmp_path):
+@pytest.fixture(scope='module')
+def exported(saved, tmp_path_factory):
   """The arm `lev`, exported."""
-  output = tmp_path / 'exported'
+  output = tmp_path_factory.mktemp('export') / 'lev'
   return export.export(saved('lev'), output, 'float32', lambda line: None)
+
+
+@pytest.fixture
+def directory(exported, tmp_path):
+  """A copy of it, to change."""
+  shutil.copytree(exported, tmp_path / 'exported')
+  return epath.Path(tmp_path / 'exported')
 
 
 def imported(config, directory, path):
@@ -35,7 +43,7 @@ def imported(config, directory, path):
 def test_an_exported_run_comes_back_with_its_figures_and_trains_on(
   saved, tiny, directory, figures_of, tmp_path
 ):
-  config = tiny.config('untied', train__steps=2)
+  config = tiny.config('untied', train__steps=3)
   run, said = imported(config, directory, tmp_path / 'run')
   assert str(directory / 'tokenizer.model') in said[0]
   loaded = restore.restore(run, None)
@@ -47,7 +55,7 @@ def test_an_exported_run_comes_back_with_its_figures_and_trains_on(
   lines = []
   parts = experiment.make(config)
   state, finished = train.train(parts, run, lines.append)
-  assert finished and int(state.step) == 2
+  assert finished and int(state.step) == 3
   assert any('resumed from step 0' in line for line in lines)
   first = metrics.read(run.metrics_file)[0]
   # A fresh model's first loss is that of equal chances, log(512) = 6.24.
