@@ -136,6 +136,11 @@ def _of_sentencepiece(tokenizer: tokenizer_lib.Tokenizer, data: bytes) -> str:
     if p.type == _Kind.NORMAL
   }
   unknown = model.trainer_spec.unk_id
+  whole = [
+    piece
+    for piece, p in zip(pieces, model.pieces, strict=True)
+    if p.type == _Kind.USER_DEFINED
+  ]
   if model.trainer_spec.model_type == _BPE:
     made = models.BPE(
       {piece: i for i, piece in enumerate(pieces)},
@@ -144,7 +149,13 @@ def _of_sentencepiece(tokenizer: tokenizer_lib.Tokenizer, data: bytes) -> str:
       byte_fallback=True,
     )
   else:
-    # It would take any piece of the vocabulary, controls and bytes too.
+    # User-defined symbols take part in the sum, with more than any other.
+    best = max(ordinary.values())
+    ordinary |= {piece: len(piece.encode()) * best - 0.1 for piece in whole}
+    whole = []
+    # It would take any piece of the vocabulary, controls and bytes too. What
+    # has no piece costs yet more, so where a control's name is spelled in
+    # characters without one it is taken all the same, which `write` will find.
     scores = [(piece, ordinary.get(piece, _NEVER)) for piece in pieces]
     made = models.Unigram(scores, unk_id=unknown, byte_fallback=True)
   converted = library.Tokenizer(made)
@@ -155,12 +166,9 @@ def _of_sentencepiece(tokenizer: tokenizer_lib.Tokenizer, data: bytes) -> str:
     converted.normalizer = normalizers.Replace(first, ' ')
     steps.append(decoders.Strip(' ', 1, 0))
   converted.decoder = decoders.Sequence(steps)
-  whole = [
-    library.AddedToken(piece, normalized=False)
-    for piece, p in zip(pieces, model.pieces, strict=True)
-    if p.type == _Kind.USER_DEFINED
-  ]
-  converted.add_tokens(whole)
+  converted.add_tokens(
+    [library.AddedToken(piece, normalized=False) for piece in whole]
+  )
   converted.add_special_tokens(
     [p.piece for p in model.pieces if p.type in (_Kind.CONTROL, _Kind.UNKNOWN)]
   )

@@ -2,6 +2,7 @@
 
 import io
 import json
+import pathlib
 
 from etils import epath
 import pytest
@@ -16,16 +17,20 @@ from leviathan.data import tokenizer as tokenizer_lib
 from leviathan.huggingface import tokenizers
 
 SIZE = 30_000  # characters of each text
+SOURCE = pathlib.Path(tokenizers.__file__).parents[1]
 
 
 def unigram(directory, **changes):
   """A small SentencePiece model that loses nothing."""
   made = io.BytesIO()
+  lines = [path.read_text() for path in sorted(SOURCE.glob('*.py'))[:6]]
+  # With a piece for each character that controls are written in.
+  lines += [chr(i) for i in range(33, 127)] * 3
   sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(tokenizers.TEXT.split('\n') * 20),
+    sentence_iterator=iter('\n'.join(lines).split('\n')),
     model_writer=made,
     vocab_size=420,
-    character_coverage=0.9,
+    character_coverage=1.0,
     hard_vocab_limit=False,
     minloglevel=2,
     **{
@@ -34,7 +39,7 @@ def unigram(directory, **changes):
       'add_dummy_prefix': False,
       'remove_extra_whitespaces': False,
       'allow_whitespace_only_pieces': True,
-      'user_defined_symbols': ['\n', '=='],
+      'user_defined_symbols': ['\n', 'return x'],
       'byte_fallback': True,
       'bos_id': -1,
       'pad_id': -1,
