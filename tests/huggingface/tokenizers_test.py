@@ -16,7 +16,7 @@ from leviathan import errors
 from leviathan.data import tokenizer as tokenizer_lib
 from leviathan.huggingface import tokenizers
 
-SIZE = 30_000  # characters of each text
+SIZE = 10_000  # characters of each text
 SOURCE = pathlib.Path(tokenizers.__file__).parents[1]
 
 
