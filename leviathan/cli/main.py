@@ -82,6 +82,16 @@ COMMANDS = {
     'compare runs: pictures, tables, one page',
     '--workdirs=runs/tied,runs/lev --output=runs/report',
   ),
+  'export': Command(
+    "Other people's tools",
+    'write a checkpoint as a Hugging Face Llama',
+    '--workdir=runs/lev --output=exports/lev',
+  ),
+  'import': Command(
+    "Other people's tools",
+    'make a run of a Hugging Face Llama',
+    '--hf=exports/lev --workdir=runs/imported',
+  ),
   'completion': Command(
     'Your shell',
     'make bash complete commands and flags',

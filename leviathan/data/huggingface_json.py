@@ -49,7 +49,7 @@ class HuggingFaceTokenizer:
     self.vocab_size = 1 + max(self._tokenizer.get_vocab().values())
     added = self._tokenizer.get_added_tokens_decoder()
     self._special = {i for i, token in added.items() if token.special}
-    _make_plain(self._tokenizer)
+    make_plain(self._tokenizer)
     parsed = json.loads(data)
     model = parsed['model']
     self.unknown_id: int | None = model.get(
@@ -57,7 +57,7 @@ class HuggingFaceTokenizer:
       self._tokenizer.token_to_id(model.get('unk_token') or ''),
     )
     in_bytes = 'ByteLevel' in json.dumps(parsed.get('decoder'))
-    self._bytes = _bytes_of_characters() if in_bytes else {}
+    self._bytes = bytes_of_characters() if in_bytes else {}
 
   def encode(self, text: str) -> array.array:
     """See Tokenizer."""
@@ -114,7 +114,7 @@ def _eos_id(tokenizer: tokenizers.Tokenizer, name: str) -> int:
   )
 
 
-def _make_plain(tokenizer: tokenizers.Tokenizer) -> None:
+def make_plain(tokenizer: tokenizers.Tokenizer) -> None:
   """Makes ids a function of the whole text, in which nothing is special."""
   tokenizer.encode_special_tokens = True
   tokenizer.no_truncation()
@@ -123,7 +123,7 @@ def _make_plain(tokenizer: tokenizers.Tokenizer) -> None:
     tokenizer.model.dropout = None  # Noise, for training the tokenizer's user.
 
 
-def _bytes_of_characters() -> dict[str, int]:
+def bytes_of_characters() -> dict[str, int]:
   """The byte that each character stands for in a byte-level vocabulary.
 
   Bytes that print in Latin-1 are themselves. The others follow in order, from

@@ -183,7 +183,7 @@ def test_token_text_is_for_people(tmp_path):
 
 
 def test_every_byte_has_its_character():
-  found = huggingface_json._bytes_of_characters()
+  found = huggingface_json.bytes_of_characters()
   assert sorted(found.values()) == list(range(256))
   # As GPT-2's table has them.
   assert found['A'] == 65 and found['\u0120'] == 32 and found['\u010a'] == 10

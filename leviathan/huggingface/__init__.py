@@ -1,0 +1,1 @@
+"""Runs as directories of Hugging Face's Llama, and such directories as runs."""
