@@ -27,7 +27,7 @@ TOLERANCE = 0.05  # Of LEV's parameters; the comparison's own rule.
 class MatchedConfig(api.EmbedderConfig):
   """Base of the rivals' configs: all they have is the LEV they are held to."""
 
-  matched_to: lev.LevConfig
+  matched_to: lev.LevConfig  # whose parameters it comes to within 5 %
 
   def __post_init__(self):
     if self.matched_to.name != 'lev':
