@@ -37,7 +37,7 @@ from leviathan.report import markdown  # noqa: E402
 
 SCALES = ('200m', '400m', '1p2b', 'smoke')
 HEADER = ['key', 'scales', 'smoke', 'what it says']
-OURS = ('leviathan.cli', 'launch_')  # Modules that define flags.
+OURS = ('leviathan.cli', 'launch')  # Modules that define flags.
 _EXCERPT = re.compile(r'^<!-- code: (\S+) (\S+) -->$', re.MULTILINE)
 
 

@@ -23,6 +23,8 @@ from leviathan.data import files
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / 'docs'
+JOINS = {'|', '&', '&&', '||', ';'}  # one command to the next
+VARIABLE = re.compile(r'[A-Z_]+=')
 PAGES = [
   ROOT / 'README.md',
   ROOT / 'CONTRIBUTING.md',
@@ -39,11 +41,12 @@ def commands(text):
   """Words of each command in blocks, and of those within a line."""
   for block in blocks(text):
     for line in re.sub(r'\\\n\s*', ' ', block).splitlines():
-      words = shlex.split(line, comments=True)
-      # Variables before the command are bash's.
-      words = list(itertools.dropwhile(re.compile(r'[A-Z_]+=').match, words))
-      if words:
-        yield [word.replace('$arm', 'lev') for word in words]
+      words = shlex.split(line.replace('$arm', 'lev'), comments=True)
+      for joins, several in itertools.groupby(words, JOINS.__contains__):
+        # Variables before the command are bash's.
+        found = list(itertools.dropwhile(VARIABLE.match, several))
+        if found and not joins:
+          yield found
   outside = re.sub(r'^```.*?^```$', '', text, flags=re.DOTALL | re.MULTILINE)
   for code in re.findall(r'`((?:leviathan|make|python) [^`]+)`', outside):
     if ' COMMAND' not in code:
@@ -124,7 +127,8 @@ def check_python(words):
 def check_make(words):
   targets = re.findall(r'^([\w-]+):', (ROOT / 'Makefile').read_text(), re.M)
   for word in words:
-    assert '=' in word or word in targets, f'{word} is no target'
+    known = '=' in word or word.startswith('-') or word in targets
+    assert known, f'{word} is no target'
 
 
 def check_pip(words):
