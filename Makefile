@@ -5,6 +5,7 @@
 #                     cores; TEXTS=DIR has texts of yours
 #   make test         all tests, on the CPU
 #   make lint         style and types
+#   make docs         the site, into site/; open site/index.html
 #   make parity       the tasks on the quickstart's lev, item by item as in
 #                     lm-evaluation-harness; TASK_DATA=DIR has the official
 #                     files, LIMIT=N takes N items of each task
@@ -13,9 +14,10 @@ PYTHON ?= python3
 VENV := .venv
 INSTALLED := $(VENV)/installed
 TESTABLE := $(VENV)/testable
+READABLE := $(VENV)/readable
 LEVIATHAN := $(VENV)/bin/leviathan
 
-.PHONY: quickstart test lint
+.PHONY: quickstart test lint docs
 .DELETE_ON_ERROR:
 
 $(INSTALLED): setup.py
@@ -35,6 +37,13 @@ lint: $(TESTABLE)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
+
+$(READABLE): $(INSTALLED)
+	$(VENV)/bin/pip install --quiet --editable '.[docs]'
+	touch $@
+
+docs: $(READABLE)
+	$(VENV)/bin/mkdocs build --strict
 
 # The quickstart. What exists is reused: data by make, a trained run by its own
 # checkpoints (`leviathan train` goes on from the latest).

@@ -57,6 +57,11 @@ EXTRAS = {
   # Its Slurm executor needs no more; its Ray executor needs `ray`.
   'datatrove': ['datatrove==0.10.1'],
   'hf': ['torch==2.13.0', 'transformers==5.24.0'],
+  'docs': [
+    'latex2mathml==3.81.1',
+    'mkdocs==1.6.1',
+    'mkdocs-material==9.8.2',
+  ],
   'eval': ['lm-eval==0.4.13'],
   'tensorboard': ['tensorboardX==2.6.5'],
   'wandb': ['wandb==0.31.0'],

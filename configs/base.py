@@ -79,7 +79,7 @@ def _paper(width, mlp_width, head_width, learning_rate, steps):
   config.model = model = ml_collections.ConfigDict()
   model.vocab_size = VOCABULARIES['o200k']  # V: tokens of the tokenizer
   model.width = width  # D
-  model.layers = 16
+  model.layers = 16  # blocks, each of attention and MLP
   model.head_width = head_width  # K; D / K heads
   model.mlp_width = mlp_width  # F
   model.precision = 'bfloat16'  # compute type; parameters are float32
@@ -92,8 +92,10 @@ def _paper(width, mlp_width, head_width, learning_rate, steps):
   # FILE.npy of `leviathan order`: the ranks whose digits lev and factorized_mlp
   # read; '' for the tokenizer's own ids.
   model.token_order = ''
+  # What a token id becomes a vector by, with keys of its own.
   model.embedder = ml_collections.ConfigDict({'name': 'table'})
-  model.head = ml_collections.ConfigDict({'name': 'untied'})  # or tied
+  # A matrix of its own ('untied'), or the input's table ('tied').
+  model.head = ml_collections.ConfigDict({'name': 'untied'})
 
   config.data = data = ml_collections.ConfigDict()
   # Directory written by `leviathan prepare`; several are joined by commas.
@@ -116,14 +118,14 @@ def _paper(width, mlp_width, head_width, learning_rate, steps):
   optimizer.schedule = 'cosine'
   optimizer.learning_rate = learning_rate  # at the peak
   optimizer.final_fraction = 0.1  # of the peak, at the horizon
-  optimizer.warmup_steps = 500
+  optimizer.warmup_steps = 500  # from 0 to the peak, by a straight line
   # Of wsd alone: steps, the last before the horizon.
   optimizer.decay_steps = config_dict.placeholder(int)
   # Step at which the decay ends; None: train.steps.
   optimizer.horizon = config_dict.placeholder(int)
-  optimizer.b1 = 0.9
-  optimizer.b2 = 0.95
-  optimizer.epsilon = 1e-8
+  optimizer.b1 = 0.9  # decay of the first moment, a step
+  optimizer.b2 = 0.95  # of the second
+  optimizer.epsilon = 1e-8  # added to the root of the second moment
   optimizer.moment_type = 'float32'  # of the first moment; or 'bfloat16'
   optimizer.weight_decay = 0.1  # of matrices and tables, see optimizer.py
   optimizer.clip_norm = 1.0  # global norm of the gradient
@@ -133,7 +135,7 @@ def _paper(width, mlp_width, head_width, learning_rate, steps):
   optimizer.skip_limit = 10  # steps skipped in a row; one more ends the run
 
   config.train = train = ml_collections.ConfigDict()
-  train.steps = steps
+  train.steps = steps  # in all, also of a run that goes on
   train.seed = 0  # of parameters and of the data's order
   # 'tpu', 'gpu' or 'cpu' where no other will do; 'auto': what is found.
   train.platform = 'auto'

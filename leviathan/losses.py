@@ -51,7 +51,17 @@ def token_nll(logits_BLV: jax.Array, targets_BL: jax.Array) -> jax.Array:
 
 
 def logits(x_BLD: jax.Array, w_VD: jax.Array, vocab_size: int) -> jax.Array:
-  """float32 logits_BLV; those of rows beyond `vocab_size` are the lowest."""
+  """Logits of every token of the vocabulary.
+
+  Args:
+    x_BLD: outputs of the last norm, in the compute type.
+    w_VD: the head's matrix in the same type; rows may be padded.
+    vocab_size: how many of its rows are tokens.
+
+  Returns:
+    logits_BLV over all rows, accumulated and returned in float32; those of
+    padded rows are the lowest that there are, and so have no probability.
+  """
   logits_BLV = jnp.einsum(
     'BLD,VD->BLV', x_BLD, w_VD, preferred_element_type=jnp.float32
   )

@@ -139,7 +139,11 @@ def _with_own_order(
 
 
 def embeddings(loaded: Restored) -> np.ndarray:
-  """x_VD, the input embedding of every token, made in blocks on the mesh."""
+  """The input embedding of every token, made in blocks on the mesh.
+
+  Returns:
+    x_VD in float32 on the host, V rows without padding.
+  """
   mesh, vocab_size = loaded.parts.mesh, loaded.parts.config.model.vocab_size
   block = -(-EMBEDDING_BLOCK // mesh.size) * mesh.size
 

@@ -51,7 +51,11 @@ class MeshConfig:
       )
 
   def sizes(self, num_devices: int) -> tuple[int, ...]:
-    """(data, fsdp, tensor) for `num_devices`, -1 filled in."""
+    """(data, fsdp, tensor) for `num_devices`, -1 filled in.
+
+    Raises:
+      ConfigError: their product is not `num_devices`.
+    """
     sizes = dataclasses.astuple(self)
     known = math.prod(s for s in sizes if s != -1)
     filled = tuple(num_devices // known if s == -1 else s for s in sizes)
@@ -136,7 +140,15 @@ def spec(logical_axes: tuple[str | None, ...]) -> PartitionSpec:
 
 
 def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
-  """Pins an activation to the mesh in force; without a mesh, `x` itself."""
+  """Pins an activation to the mesh in force; without a mesh, `x` itself.
+
+  Args:
+    x: of any shape; a length that its mesh axes do not divide is replicated.
+    *logical_axes: one a dimension of `x`; None is not split.
+
+  Returns:
+    `x`, whose values are as they were.
+  """
   if jax.sharding.get_abstract_mesh().empty:
     return x
   return jax.lax.with_sharding_constraint(x, spec(logical_axes))

@@ -49,7 +49,19 @@ def loss(
   z_loss: float,
   chunks: int,
 ) -> tuple[jax.Array, metrics.Sums]:
-  """What is minimised, summed over the tokens that count, and its parts."""
+  """What is minimised, summed over the tokens that count, and its parts.
+
+  Args:
+    model: with its head.
+    params: its parameters, float32.
+    batch: B sequences of L tokens; those of weight 0 do not count.
+    z_loss: coefficient of the z-loss.
+    chunks: parts of L of which only one has logits at a time.
+
+  Returns:
+    A float32 scalar, in nats and not divided by tokens, to be differentiated;
+    and the sums that metrics are made of, where the z-loss stands apart.
+  """
   found = forward(model, params, batch, z_loss=z_loss, chunks=chunks)
   sums = metrics.Sums(
     nll=jnp.sum(found.nll_BL * batch.weights_BL),
@@ -111,8 +123,14 @@ def update(
 ) -> state_lib.State:
   """The state after one step, with `guard` in it.
 
-  Unless the step is `good`, parameters, moments and their count stay as they
-  are, to the bit.
+  Args:
+    optimizer: whose directions are still without the learning rate.
+    learning_rate: of this step, a scalar.
+    state: before the step.
+    grads: like the parameters, of the mean over tokens.
+    good: bool scalar; if False, parameters, moments and their count stay as
+      they are, to the bit, and the step counts all the same.
+    guard: what is remembered of the last steps' losses.
   """
 
   # A branch, not a select: taken, it is made in place, with no copy of moments.
@@ -161,6 +179,10 @@ def make(
   """The jitted (state, batch) -> (state, metrics), on the mesh in force.
 
   See configs/base.py for the settings.
+
+  Returns:
+    A function that donates its state: the one that went in is gone. Metrics are
+    scalars on the device, of this batch; reading one waits for the step.
   """
   loss_of = functools.partial(loss, model, z_loss=z_loss, chunks=loss_chunks)
 

@@ -90,7 +90,7 @@ COMMANDS = {
   'import': Command(
     "Other people's tools",
     'make a run of a Hugging Face Llama',
-    '--hf=exports/lev --workdir=runs/imported',
+    '--hf=exports/lev --config=configs/untied.py:smoke --workdir=runs/llama',
   ),
   'completion': Command(
     'Your shell',

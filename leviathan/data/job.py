@@ -156,7 +156,11 @@ def clear(job: Job) -> None:
 
 
 def load_tokenizer(job: Job) -> tokenizers.Tokenizer:
-  """The tokenizer of a job, loaded once in a process."""
+  """The tokenizer of a job, loaded once in a process.
+
+  Raises:
+    DataError: its file is missing, or is not the one that the job began with.
+  """
   tokenizer = tokenizers.load_once(job.tokenizer)
   if tokenizer.sha256 != job.tokenizer_sha256:
     raise errors.DataError(

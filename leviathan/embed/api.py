@@ -27,7 +27,17 @@ class EmbedderConfig:
   def make(
     self, *, vocab_size: int, padded_vocab_size: int, width: int
   ) -> 'Embedder':
-    """The module for V tokens (a table has `padded_vocab_size` rows)."""
+    """The module.
+
+    Args:
+      vocab_size: V; ids are below it.
+      padded_vocab_size: rows of a table, if there is one: V or more, a multiple
+        that meshes divide.
+      width: D.
+
+    Raises:
+      ConfigError: no size of it fits V and D.
+    """
     raise NotImplementedError
 
   def budget(self, vocab_size: int, width: int) -> int | None:
@@ -63,7 +73,11 @@ class Embedder(nn.Module):
     raise NotImplementedError
 
   def table(self) -> jax.Array:
-    """table_VD, for a head that shares it."""
+    """table_VD, float32 with padded rows, for a head that shares it.
+
+    Raises:
+      ConfigError: the embedder has no table.
+    """
     raise errors.ConfigError(
       f"config.model.head.name='tied' needs a table, and "
       f'{type(self).__name__} has none; choose config.model.head.name='

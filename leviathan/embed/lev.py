@@ -38,11 +38,11 @@ class LevConfig(api.EmbedderConfig):
   """Sizes of the layer; the letters are those of `leviathan.arrays`."""
 
   reads_digits = True
-  num_digits: int  # J
-  seed_width: int  # C
+  num_digits: int  # J, digits of a token id
+  seed_width: int  # C, coordinates of a seed
   heads: int  # S
-  knots: int  # G
-  rank: int  # R
+  knots: int  # G, of each spline
+  rank: int  # R, splines on a coordinate of a head
   implementation: str  # one of IMPLEMENTATIONS, or 'auto'
 
   def __post_init__(self):

@@ -27,7 +27,7 @@ TOLERANCE = 0.05  # Of LEV's parameters; the comparison's own rule.
 class MatchedConfig(api.EmbedderConfig):
   """Base of the rivals' configs: all they have is the LEV they are held to."""
 
-  matched_to: lev.LevConfig
+  matched_to: lev.LevConfig  # whose parameters it comes to within 5 %
 
   def __post_init__(self):
     if self.matched_to.name != 'lev':
@@ -55,7 +55,14 @@ class MatchedConfig(api.EmbedderConfig):
 def narrow_table(
   module: api.Embedder, ids_BL: jax.Array, rows: int, inner: int
 ) -> jax.Array:
-  """x_BLE from a table V x E, a parameter of `module`."""
+  """x_BLE, float32, from a table V x E.
+
+  Args:
+    module: whose parameter `table_VE` it is; called within its `nn.compact`.
+    ids_BL: integer ids in [0, rows).
+    rows: V, padded for the mesh.
+    inner: E.
+  """
   table_VE = module.param(
     'table_VE', initializers.normal(('vocab', None)), (rows, inner), jnp.float32
   )
@@ -65,7 +72,15 @@ def narrow_table(
 def hidden_layer(
   module: api.Embedder, x_BLC: jax.Array, hidden: int, width: int
 ) -> jax.Array:
-  """RMSNorm, then x_BLC -> SiLU(x_BLM) -> x_BLD, as parameters of `module`."""
+  """RMSNorm, then x_BLC -> SiLU(x_BLM) -> x_BLD.
+
+  Args:
+    module: whose parameters `norm`, `hidden_CM` and `out_MD` these are; called
+      within its `nn.compact`.
+    x_BLC: float32.
+    hidden: M.
+    width: D.
+  """
   inner = x_BLC.shape[-1]
   x_BLC = norms.RMSNorm(jnp.dtype('float32'), name='norm')(x_BLC)
   hidden_CM = module.param(

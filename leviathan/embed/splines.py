@@ -14,7 +14,16 @@ def coordinates(
 ) -> jax.Array:
   """Projected seeds to coordinates in [0, 1].
 
-  LayerNorm over `axis`, then sigmoid(a / 2); other axes broadcast.
+  LayerNorm over the C coordinates, then sigmoid(a / 2); other axes broadcast.
+
+  Args:
+    a_C: projected seeds, float32; C may stand beside others.
+    scale_C: gain of the norm, to be broadcast to `a_C`.
+    bias_C: its shift.
+    axis: where C stands in `a_C`.
+
+  Returns:
+    Coordinates like `a_C`.
   """
   mean = jnp.mean(a_C, axis=axis, keepdims=True)
   variance = jnp.mean(jnp.square(a_C - mean), axis=axis, keepdims=True)
