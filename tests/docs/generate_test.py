@@ -151,7 +151,8 @@ def test_every_exit_code_is_explained():
 
 
 def test_equations_become_mathml_on_one_line():
-  pytest.importorskip('mkdocs')
+  pytest.importorskip('latex2mathml')
+  pytest.importorskip('mkdocs.structure')
   sys.path.insert(0, str(DOCS))
   try:
     hooks = load('hooks', DOCS / 'hooks.py')
