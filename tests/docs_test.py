@@ -77,7 +77,7 @@ def check_flags(words, known):
   """Each word is a flag that there is; a key of a config is checked apart."""
   known = {flag.rstrip('=') for flag in known} | {'--help'}
   for word in words:
-    if word == '>':
+    if word in ('<', '>'):
       return
     flag = word.partition('=')[0]
     key = flag.startswith(('--config.', '--study.'))
@@ -112,6 +112,8 @@ def check_leviathan(words):
 
 def check_python(words):
   script, *rest = words
+  if script.startswith('llama.cpp/'):
+    return
   if script.startswith('-'):  # A module, or code.
     if rest[:1] == ['leviathan']:
       check_leviathan(rest[1:])
