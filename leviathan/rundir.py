@@ -37,6 +37,8 @@ FREE = (
   'config.data.train',
   'config.model.token_order',
   'config.model.attention',
+  'config.model.remat',
+  'config.model.embedder.implementation',
   'config.data.batch_size',
   'config.train.platform',
   'config.train.stall_seconds',

@@ -66,10 +66,14 @@ def test_what_does_not_change_the_run_passes_with_a_note(claimed):
     train__steps=9,
     optimizer__horizon=8,
     model__attention='splash',
+    model__remat='full',
+    model__embedder__implementation='reference',
   )
   assert sorted(note.split(':')[0] for note in notes) == [
     'config.log.interval',
     'config.model.attention',
+    'config.model.embedder.implementation',
+    'config.model.remat',
     'config.train.steps',
   ]
 
