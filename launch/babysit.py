@@ -22,10 +22,11 @@ import sys
 import time
 
 from absl import flags
-from etils import epath
 
 from leviathan import errors
+from leviathan import rundir
 from leviathan import step_folder
+from leviathan import storage
 from leviathan.cli import main as main_lib
 
 _WAIT = flags.DEFINE_float(
@@ -78,29 +79,35 @@ def main(argv: Sequence[str]) -> None:
     code, process = process.wait(), None
     code = code if code >= 0 else 128 - code
     print(f'start {starts} ended with exit code {code}', flush=True)
-    before, newest = newest, newest_step(command)
+    if told or code not in _PREEMPTED + _KILLED:
+      sys.exit(code)
+    before, newest = newest, newest_step(command) or newest
     tries = tries + 1 if code in _KILLED and newest == before else 0
     if tries == _TRIES.value:
       print(f'{tries} in a row left no new checkpoint: see why', flush=True)
       sys.exit(code)
-    if code in _PREEMPTED + _KILLED:
-      until = time.monotonic() + _WAIT.value
-      while not told and time.monotonic() < until:
-        time.sleep(0.1)
-    if told or code not in _PREEMPTED + _KILLED:
+    until = time.monotonic() + _WAIT.value
+    while not told and time.monotonic() < until:
+      time.sleep(0.1)
+    if told:
       sys.exit(code)
 
 
 def newest_step(command: Sequence[str]) -> int | None:
-  """Of the checkpoints in a command's --workdir; None if there is none."""
-  found = [w for w in command if w.startswith('--workdir=')]
-  if not found:
+  """Of the checkpoints in a command's --workdir; None if none is seen."""
+  workdir = None
+  for word, following in zip(command, [*command[1:], ''], strict=True):
+    flag, equals, value = word.partition('=')
+    if flag == '--workdir':
+      workdir = value if equals else following
+  if not workdir:
     return None
-  path = epath.Path(found[-1].removeprefix('--workdir=')).expanduser()
   try:
-    return max(step_folder.steps(path / 'checkpoints'), default=None)
-  except OSError:
-    return None  # A disk or bucket that cannot be read shows no progress.
+    folder = rundir.open_(workdir).checkpoint_dir
+    return max(step_folder.steps(folder), default=None)
+  except Exception as e:  # Whatever it is must not hide how the command ended.
+    print(f'no progress is seen in {workdir}: {storage.said(e)}', flush=True)
+    return None
 
 
 if __name__ == '__main__':

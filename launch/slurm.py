@@ -36,10 +36,11 @@ _PARTITION = flags.DEFINE_string('partition', None, "Else Slurm's own.")
 
 _PREEMPTED = errors.PreemptedError.exit_code
 # Only scancel tells this script itself to stop; it waits for srun even so. One
-# task that ends must not end the others, which are still saving.
+# task that ends must not end the others, which are still saving. srun does not
+# take over the number of CPUs from sbatch.
 _BODY = f"""cancelled=
 trap 'cancelled=yes' TERM
-srun --kill-on-bad-exit=0 COMMAND
+srun --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=0 COMMAND
 code=$?
 if [ "$code" = {_PREEMPTED} ] && [ -z "$cancelled" ]; then
   scontrol requeue "$SLURM_JOB_ID"

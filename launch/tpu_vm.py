@@ -16,11 +16,14 @@ launch/babysit.py. --action does one of these alone, or what comes later:
 --dry_run prints the commands. From an empty project on: docs/launch_tpu_vm.md.
 """
 
+from collections.abc import Iterator
 from collections.abc import Sequence
+import contextlib
 import pathlib
 import re
 import shlex
 import sys
+import tempfile
 import time
 
 from absl import flags
@@ -30,6 +33,7 @@ from leviathan.cli import job_command
 from leviathan.cli import launching
 from leviathan.cli import main as main_lib
 from leviathan.cli import slices as slices_lib
+from leviathan.cli import tpu_vm_scripts as scripts
 
 _NAME = flags.DEFINE_string(
   'name', None, 'Of the queued resource and of its folder.', required=True
@@ -47,82 +51,15 @@ _POLL = flags.DEFINE_float(
 )
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-# Of a queued resource; after these it never becomes ACTIVE again.
-_DEAD = ('FAILED', 'SUSPENDED')
-# Looks in a row that may fail: the service, or ssh to a host that goes away.
+# What a wheel is made of.
+_SOURCES = ('setup.py', 'README.md', 'LICENSE', 'leviathan', 'configs')
+# Of a queued resource; after these it never becomes ACTIVE again. What has
+# FAILED was never had: there is no quota, or no such kind in the zone.
+_TAKEN = ('SUSPENDED', 'PREEMPTED')
+_DEAD = (*_TAKEN, 'FAILED')
+# In a row: looks that fail, as the service does, or ssh to a host that goes
+# away; and requests that become FAILED.
 _FAILURES = 5
-
-# Each host keeps all in ~/NAME: what was copied, the environment, `log`, `pid`
-# of the babysitter while it runs, `ended` with its exit code.
-_RUNNING = """running() {
-  [ -s pid ] && grep -qs babysit "/proc/$(cat pid)/cmdline"
-}"""
-
-# The images have an older Python than we need; uv brings one along.
-_INSTALL = """set -eu
-mkdir -p "$HOME/NAME"
-cd "$HOME/NAME"
-rm -f installed leviathan-*.whl
-tar --extract --gzip --file="$HOME/NAME.tar.gz"
-python3 -m pip install --quiet --user uv==0.13.9
-uv=$HOME/.local/bin/uv
-"$uv" venv --quiet --allow-existing --python=3.11 venv
-set -- leviathan-*.whl
-"$uv" pip install --quiet --python=venv/bin/python \\
-  --reinstall-package=leviathan "leviathan[EXTRAS] @ file://$PWD/$1"
-touch installed"""
-
-# nohup and setsid outlive the ssh that starts them on every image; a unit of
-# the user's systemd needs lingering, which only root turns on, and tmux ends
-# with the session where logind kills what a user leaves.
-_START = f"""set -eu
-cd "$HOME/NAME"
-{_RUNNING}
-if running; then
-  echo 'leviathan: running'
-  exit 0
-fi
-rm -f pid ended
-if [ -f "$HOME/NAME.env" ]; then
-  set -a
-  # shellcheck source=/dev/null
-  . "$HOME/NAME.env"
-  set +a
-fi
-export PATH="$PWD/venv/bin:$PATH"
-setsid nohup bash -c '
-python launch/babysit.py -- "$@" &
-echo $! >pid
-wait $!
-echo $? >ended
-' babysit COMMAND >>log 2>&1 </dev/null &
-until [ -s pid ]; do sleep 0.1; done
-echo 'leviathan: running'"""
-
-_STATUS = f"""set -u
-if [ ! -f "$HOME/NAME/installed" ]; then
-  echo 'leviathan: bare'
-  exit 0
-fi
-cd "$HOME/NAME" || exit
-{_RUNNING}
-if running; then
-  echo 'leviathan: running'
-elif [ -s ended ]; then
-  echo "leviathan: ended $(cat ended)"
-else
-  echo 'leviathan: absent'
-fi"""
-
-_STOP = f"""set -u
-cd "$HOME/NAME" || exit
-{_RUNNING}
-if running; then
-  kill -TERM "$(cat pid)"
-  while running; do sleep 1; done
-  until [ -s ended ]; do sleep 0.1; done
-  echo "leviathan: ended $(cat ended)"
-fi"""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -141,7 +78,7 @@ def main(argv: Sequence[str]) -> None:
 def run() -> None:
   """All from nothing to a running command."""
   words = _words()
-  slices_lib.check_fits(slices_lib.of_flags(), words)
+  slices_lib.check_fits(slices_lib.of_flags(), words, ROOT)
   create()
   install()
   start()
@@ -160,44 +97,70 @@ def create() -> None:
   while (state := _state()) != 'ACTIVE':
     if state in _DEAD:
       raise errors.ConfigError(
-        f'--name={_NAME.value} is {state}, which is final; give '
+        f'--name={_NAME.value} is {state}, which is final{_why(state)}; give '
         '--action=delete and start again, or --action=babysit, which does both'
       )
-    if state is None:
-      launching.run(words)
-    else:
-      launching.say(f'{_NAME.value} is {state}')
+    _ask_for(slices, state)
     time.sleep(_POLL.value)
 
 
+def _ask_for(slices: slices_lib.Slices, state: str | None) -> None:
+  """Asks for the slices if there are none; else says what they are."""
+  if state is None:
+    launching.run(_create_words(slices))
+  else:
+    launching.say(f'{_NAME.value} is {state}')
+
+
 def install() -> None:
-  """Brings this checkout to all hosts."""
+  """Brings this checkout to all hosts where no command runs."""
+  with _archive() as archive:
+    _install(archive)
+
+
+@contextlib.contextmanager
+def _archive() -> Iterator[str]:
+  """A file that holds what goes to the hosts: a wheel, configs, babysitter."""
+  with contextlib.ExitStack() as stack:
+    folder = 'DIRECTORY'
+    if launching.DRY_RUN.value:
+      launching.say('DIRECTORY is a new one, and is deleted in the end')
+    else:
+      # In a place that nobody clears while the babysitter runs, for weeks.
+      (ROOT / 'build').mkdir(exist_ok=True)
+      folder = stack.enter_context(
+        tempfile.TemporaryDirectory(dir=ROOT / 'build')
+      )
+    # A build leaves behind in its folder what the next one would pack too.
+    launching.run(
+      ['cp', '-R', *(f'{ROOT / name}' for name in _SOURCES), folder]
+    )
+    launching.run(
+      [sys.executable, '-m', 'pip', 'wheel', '--quiet', '--no-deps',
+       f'--wheel-dir={folder}/wheel', folder]
+    )  # fmt: skip
+    archive = f'{folder}/{_NAME.value}.tar.gz'
+    launching.run(
+      ['tar', '--create', '--gzip', f'--file={archive}',
+       '--exclude=__pycache__', f'--directory={folder}/wheel', '.',
+       f'--directory={ROOT}', *_files()]
+    )  # fmt: skip
+    yield archive
+
+
+def _install(archive: str) -> None:
   name = _NAME.value
-  built = f'build/launch/{name}'
-  # What an older build has left in build/lib would be packed too.
-  launching.run(['rm', '-rf', 'build/lib', built], cwd=ROOT)
-  launching.run(
-    [sys.executable, '-m', 'pip', 'wheel', '--quiet', '--no-deps',
-     f'--wheel-dir={built}', '.'],
-    cwd=ROOT,
-  )  # fmt: skip
-  launching.run(
-    ['tar', '--create', '--gzip', f'--file={built}.tar.gz',
-     '--exclude=__pycache__', f'--directory={built}', '.',
-     '--directory=../../..', *_files()],
-    cwd=ROOT,
-  )  # fmt: skip
-  _copy(f'{built}.tar.gz', f'{name}.tar.gz')
+  _copy(archive, f'{name}.tar.gz')
   if secrets := job_command.secrets():
     # Empty first, so that nobody reads it on the way.
     _ssh('install -m 600 /dev/null "$HOME/NAME.env"')
     _copy(secrets, f'{name}.env')
-  _ssh(_INSTALL)
+  _ssh(scripts.INSTALL)
 
 
 def start() -> None:
   """Starts the command where it does not run."""
-  _ssh(_START)
+  _ssh(scripts.START)
   again = _again()
   launching.say(f'logs: {again} --action=logs')
   launching.say(f'stop, saved, while the hosts stay: {again} --action=stop')
@@ -211,27 +174,40 @@ def start() -> None:
 
 def babysit() -> None:
   """Runs the command until its end is final, on new slices if need be."""
-  slices_lib.check_fits(slices_lib.of_flags(), _words())
+  slices_lib.check_fits(slices_lib.of_flags(), _words(), ROOT)
   if launching.DRY_RUN.value:
     create()
     install()
     start()
     launching.say(f'then every {_POLL.value:g} s:')
-    _ssh(_STATUS)
-    launching.say(f'and if it is {" or ".join(_DEAD)}, then all of it again:')
+    _ssh(scripts.STATUS)
+    launching.say(f'and if it is {" or ".join(_TAKEN)}, then all of it again:')
     delete()
     return
-  failures, stopped = 0, False
+  with _archive() as archive:
+    _watch(archive)
+
+
+def _watch(archive: str) -> None:
+  """Looks until the command's end is final, and leaves with its code."""
+  failures, refused, stopped = 0, 0, False
   while True:
+    code = None
     try:
-      code = _look()
+      state = _state()
+      refused = 0 if state == 'ACTIVE' else refused + (state == 'FAILED')
+      code = _look(state, archive)
       failures = 0
     except errors.ConfigError as e:
       failures += 1
       if failures == _FAILURES:
         raise
       launching.say(f'{e}; once more in {_POLL.value:g} s')
-      code = None
+    if refused == _FAILURES:
+      raise errors.ConfigError(
+        f'--name={_NAME.value} was FAILED {refused} times in a row, see why '
+        'above; ask for quota, or give another --accelerator or --zone'
+      )
     # A slice that is being taken away tells the command to stop first.
     if code is not None and (stopped or code not in (75, 143)):
       launching.say(f'the command ended with exit code {code}; {_again()} '
@@ -241,20 +217,20 @@ def babysit() -> None:
     time.sleep(_POLL.value)
 
 
-def _look() -> int | None:
+def _look(state: str | None, archive: str) -> int | None:
   """Does what is missing; the exit code once all hosts have ended."""
-  state = _state()
   if state in _DEAD:
-    launching.say(f'{_NAME.value} is {state}')
+    launching.say(f'{_NAME.value} is {state}{_why(state)}')
     delete()
     return None
   if state != 'ACTIVE':
-    create()
-  said = launching.answer(_ssh_words(_STATUS))
+    _ask_for(slices_lib.of_flags(), state)
+    return None
+  said = launching.answer(_ssh_words(scripts.STATUS))
   print(said, flush=True)
   hosts = re.findall(r'^leviathan: (.*)$', said, re.MULTILINE)
   if 'bare' in hosts:
-    install()
+    _install(archive)
   if {'bare', 'absent'} & set(hosts):
     start()
   elif hosts and all(host.startswith('ended') for host in hosts):
@@ -272,12 +248,12 @@ def logs() -> None:
 def status() -> None:
   """What the service and each host say."""
   launching.run(_describe())
-  _ssh(_STATUS)
+  _ssh(scripts.STATUS)
 
 
 def stop() -> None:
   """Tells the command to save and to end; the hosts stay, and their cost."""
-  _ssh(_STOP)
+  _ssh(scripts.STOP)
 
 
 def delete() -> None:
@@ -350,8 +326,16 @@ def _state() -> str | None:
   return done.stdout.strip()
 
 
-def _describe() -> list[str]:
-  return _gcloud('describe', _NAME.value, '--format=value(state.state)')
+def _why(state: str) -> str:
+  """What the service says of a request that FAILED, in brackets."""
+  if state != 'FAILED':
+    return ''
+  said = launching.ask(_describe('failedData.error.message')).stdout
+  return f' ({" ".join(said.split()) or "for no reason given"})'
+
+
+def _describe(field: str = 'state') -> list[str]:
+  return _gcloud('describe', _NAME.value, f'--format=value(state.{field})')
 
 
 def _gcloud(verb: str, *words: str) -> list[str]:
@@ -382,8 +366,7 @@ def _ssh_words(script: str, host: str = 'all') -> list[str]:
 def _copy(file: str, to: str) -> None:
   """Copies a file into the home of all hosts."""
   launching.run(
-    _gcloud('scp', file, f'{_NAME.value}:{to}', '--worker=all', '--node=all'),
-    cwd=ROOT,
+    _gcloud('scp', file, f'{_NAME.value}:{to}', '--worker=all', '--node=all')
   )
 
 

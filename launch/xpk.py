@@ -41,6 +41,7 @@ _RESTARTS = flags.DEFINE_integer(
   'max_restarts', 50, 'Of all hosts together.', lower_bound=0
 )
 
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 # The run is saved, or others were killed; XPK itself adds 127 to 255.
 _AGAIN = f'{errors.StalledError.exit_code},{errors.PreemptedError.exit_code}'
 # From SIGTERM to SIGKILL: a step, and a save.
@@ -61,20 +62,20 @@ def main(argv: Sequence[str]) -> None:
 def run() -> None:
   """Compiles, and submits."""
   slices = slices_lib.of_flags()
-  words = job_command.read(slices.several_hosts)
+  words = job_command.read(slices.several_pods)
   if bool(_IMAGE.value) == bool(_BASE_IMAGE.value):
     raise errors.ConfigError(
       'give either --image or --base_image, made with launch/Dockerfile'
     )
-  slices_lib.check_fits(slices, words)
+  slices_lib.check_fits(slices, words, ROOT)
   image = [f'--docker-image={_IMAGE.value}']
   if _BASE_IMAGE.value:
     _check_comes_along(words)
-    image = [f'--base-docker-image={_BASE_IMAGE.value}', '--script-dir=.']
-    # `leviathan` alone would be the package that the image has installed.
-    if words[0] == 'leviathan':
-      words = ['python', '-m', *words]
-  secrets = job_command.secrets()
+    image = [
+      f'--base-docker-image={_BASE_IMAGE.value}',
+      f'--script-dir={ROOT}',
+    ]
+  secrets = _secrets()
   launching.run(
     _xpk(
       'create', f'--workload={_NAME.value}',
@@ -96,6 +97,23 @@ def run() -> None:
     'the nodes are paid for by the hour of a chip while they are in the '
     'cluster, also when no workload is on them'
   )
+
+
+def _secrets() -> str | None:
+  """The file of --secrets, of which XPK takes each line as it stands.
+
+  Raises:
+    ConfigError: a shell would not.
+  """
+  file = job_command.secrets()
+  text = pathlib.Path(file).read_text() if file else ''
+  for number, line in enumerate(text.splitlines(), start=1):
+    if line.strip() and not re.match(r'#|\w+=(?![\'"])', line):
+      raise errors.ConfigError(
+        f'--secrets={file}: line {number} is not NAME=value without quotes, '
+        'which XPK would keep as a part of the value; leave them out'
+      )
+  return file
 
 
 def _check_comes_along(words: Sequence[str]) -> None:
@@ -135,6 +153,7 @@ def logs() -> None:
     'batch.kubernetes.io/job-completion-index': '0',
   }
   selector = ','.join(f'{k}={v}' for k, v in labels.items())
+  status()  # With which XPK makes kubectl speak to this cluster.
   launching.run(
     ['kubectl', 'logs', f'--selector={selector}', '--tail=100', '--follow']
   )

@@ -77,6 +77,12 @@ def start(config: PodConfig) -> None:
         'together or not at all; give --coordinator=auto and start the same '
         'command on all of them'
       )
+    tasks = int(os.environ.get('SLURM_STEP_NUM_TASKS', 1))
+    if tasks > 1:
+      raise errors.ConfigError(
+        f'this process is one of {tasks} of a step of Slurm, and each would '
+        'train the same; give --coordinator=auto, or srun --ntasks=1'
+      )
     return
   known: dict[str, Any] = {}
   if config.coordinator != AUTO:

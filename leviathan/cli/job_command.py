@@ -1,6 +1,7 @@
 """The command of a job, which each of its hosts runs, and what it may hold."""
 
 from collections.abc import Sequence
+import itertools
 import pathlib
 import re
 
@@ -16,11 +17,15 @@ SECRETS = flags.DEFINE_string(
   'WANDB_API_KEY=...; goes on no command line.',
 )
 
-# NAME_KEY=..., also within a word, and --api_key=...; `--text_key` is none.
-_SECRET = re.compile(
-  r'\b[A-Z][A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD)=(?=\S)'
-  r'|(?<!\S)--?[\w.-]*(?:api_?key|token|secret|password)=(?=\S)'
+# A variable in capitals, or a name in any: `--text_key` and `--eos_token` are
+# none.
+_NAME = (
+  r'(?:\b[A-Z][A-Z0-9_]*(?:KEY|TOKEN)|(?i:[\w.-]*'
+  r'(?:(?:api|access)[_-]?key|(?:access|auth|hf|wandb)[_-]?token'
+  r'|password|secret)[\w.-]*))'
 )
+# NAME=value or --NAME value, also within a word.
+_SECRET = re.compile(rf'{_NAME}=(?=\S)|(?<!\S)--?{_NAME}\s+(?=[^\s-])')
 
 
 def read(several: bool) -> list[str]:
@@ -30,28 +35,34 @@ def read(several: bool) -> list[str]:
     several: whether there is more than one process, which must meet.
 
   Raises:
-    ConfigError: there is none, or a secret in it.
+    ConfigError: there is none, or a secret in it, or it does not say how its
+      processes meet and is none that we know.
   """
   words = main_lib.words_after_dashes()
-  for word in words:
-    if found := _SECRET.search(word):
-      raise errors.ConfigError(
-        f'{found[0]}... is a secret on a command line, where others read it; '
-        'write it into a file of your own as NAME=value, and give '
-        '--secrets=FILE'
-      )
-  meets = several and name(words) == 'train'
-  if meets and not _given(words, '--coordinator'):
+  if found := _SECRET.search(' '.join(words)):
+    raise errors.ConfigError(
+      f'{found[0].strip()}... is a secret on a command line, where others read '
+      'it; write it into a file of your own as NAME=value, and give '
+      '--secrets=FILE'
+    )
+  if not several or any('--coordinator' in word for word in words):
+    return words
+  if name(words) is None:
+    raise errors.ConfigError(
+      f'{words[0]} ... is not `leviathan COMMAND`, and more than one process '
+      'runs it; say in the command how they meet, as --coordinator=auto'
+    )
+  if name(words) == 'train':
     words.append('--coordinator=auto')
   return words
 
 
 def name(words: Sequence[str]) -> str | None:
-  """'train' of `leviathan train` and `python -m leviathan train`."""
-  if words[0] == 'leviathan':
-    return words[1] if len(words) > 1 else None
-  if list(words[1:3]) == ['-m', 'leviathan']:
-    return words[3] if len(words) > 3 else None
+  """'train' of `leviathan train`, by any path and behind any other program."""
+  for program, command in itertools.pairwise(words):
+    if pathlib.PurePath(program).name == 'leviathan':
+      if command in main_lib.COMMANDS and not program.startswith('-'):
+        return command
   return None
 
 

@@ -7,6 +7,8 @@ each version; runtime versions: cloud.google.com/tpu/docs/runtimes.
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import pathlib
+import sys
 
 from absl import flags
 
@@ -28,6 +30,8 @@ _COMPILE = flags.DEFINE_bool(
   'only if it fits.',
 )
 
+# Chips of a host that GKE makes, at most; XPK 1.16.0, compute_chips_per_vm.
+_GKE_HOST_CHIPS = 4
 # Chips: topology.
 _FLAT = {
   1: '1x1',
@@ -62,7 +66,7 @@ class Kind:
   name: str  # As `leviathan compile` calls it.
   cores: int  # Of a chip; a slice's name counts them.
   topologies: Mapping[int, str]
-  host_chips: int  # At most this many chips are on one host.
+  host_chips: int  # At most this many are on one TPU VM.
   runtime: str | None  # Image of a TPU VM; None: sold through GKE alone.
 
 
@@ -145,8 +149,13 @@ class Slices:
 
   @property
   def several_hosts(self) -> bool:
-    """Whether a job is more than one process."""
+    """Whether a job on TPU VMs is more than one process."""
     return self.count > 1 or self.chips > self.kind.host_chips
+
+  @property
+  def several_pods(self) -> bool:
+    """Whether a job on GKE is."""
+    return self.count > 1 or self.chips > _GKE_HOST_CHIPS
 
 
 def of_flags() -> Slices:
@@ -159,8 +168,15 @@ def of_flags() -> Slices:
   return Slices(accelerator=_ACCELERATOR.value, count=_NUM_SLICES.value)
 
 
-def check_fits(slices: Slices, words: Sequence[str]) -> None:
+def check_fits(
+  slices: Slices, words: Sequence[str], root: pathlib.Path
+) -> None:
   """Compiles the step of a training command for the slices.
+
+  Args:
+    slices: to run on.
+    words: of the command; its config is a path from `root`.
+    root: of the checkout that is compiled, whatever else is installed.
 
   Raises:
     ConfigError: it does not fit.
@@ -168,6 +184,8 @@ def check_fits(slices: Slices, words: Sequence[str]) -> None:
   if not _COMPILE.value or job_command.name(words) != 'train':
     return
   compile_words = [
+    sys.executable,
+    '-m',
     'leviathan',
     'compile',
     *job_command.config_flags(words),
@@ -176,6 +194,6 @@ def check_fits(slices: Slices, words: Sequence[str]) -> None:
   if slices.count > 1:
     compile_words.append(f'--num_slices={slices.count}')
   try:
-    launching.run(compile_words)
+    launching.run(compile_words, cwd=root)
   except errors.ConfigError as e:
     raise errors.ConfigError(f'{e}; --nocompile goes on without') from e

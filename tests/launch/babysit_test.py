@@ -90,12 +90,12 @@ def test_a_new_checkpoint_after_each_kill_is_worth_another_start(tmp_path):
   assert file.read_text() == 'xxxxxx'
 
 
-def test_told_to_stop_it_passes_that_on_and_does_not_start_again(tmp_path):
+def test_told_to_stop_it_passes_that_on_and_does_not_start_again(
+  tmp_path, until
+):
   file = tmp_path / 'starts'
   process = babysit('--', sys.executable, '-c', WAITS, str(file))
-  while not file.exists():
-    assert process.poll() is None
-    time.sleep(0.01)
+  until(lambda: file.exists() or process.poll() is not None)
   process.send_signal(signal.SIGTERM)
   process.communicate(timeout=120)
   assert process.returncode == 75

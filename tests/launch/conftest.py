@@ -7,6 +7,7 @@ import pathlib
 import shlex
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -30,6 +31,12 @@ for word in words:
     print(stdout)
     print(stderr, file=sys.stderr)
     sys.exit(code)
+"""
+# `python -m leviathan` of a launcher is the program of that name.
+SITE = r"""
+import os, sys
+if sys.orig_argv[1:3] == ['-m', 'leviathan']:
+  os.execv('DIRECTORY/leviathan', ['leviathan', *sys.orig_argv[3:]])
 """
 
 
@@ -72,7 +79,7 @@ class Fakes:
       env=os.environ
       | {
         'PATH': f'{self.directory}:{os.environ["PATH"]}',
-        # Where `python -m pip` looks first.
+        # Where Python looks for pip and sitecustomize.
         'PYTHONPATH': f'{self.directory}:{ROOT}',
       },
     )
@@ -83,8 +90,10 @@ class Fakes:
 def fakes(tmp_path) -> Fakes:
   """See Fakes."""
   made = Fakes(tmp_path / 'fakes')
-  for name in ('gcloud', 'xpk', 'kubectl', 'leviathan', 'tar', 'rm'):
+  for name in ('gcloud', 'xpk', 'kubectl', 'leviathan', 'tar', 'cp'):
     made.add(name)
+  site = SITE.replace('DIRECTORY', str(made.directory))
+  made.add('sitecustomize.py', site)
   made.add('pip/__main__.py')
   made.add('pip/__init__.py', '# Of Python, not of a namespace.')
   made.answer()
@@ -96,7 +105,7 @@ def check_golden():
   """Compares a dry run with golden/NAME.txt; a new one is written by hand."""
 
   def check(name: str, said: str) -> None:
-    said = said.replace(sys.executable, 'PYTHON')
+    said = said.replace(sys.executable, 'PYTHON').replace(str(ROOT), 'ROOT')
     assert said == (GOLDEN / f'{name}.txt').read_text()
 
   return check
@@ -123,11 +132,14 @@ def commands_of():
 
 @pytest.fixture(scope='session')
 def shellcheck():
-  """Asserts that shellcheck finds nothing in a script of bash."""
+  """Asserts that shellcheck finds nothing in a script of bash.
+
+  But that `$` stands in single quotes: it is the user's, and not to expand.
+  """
 
   def check(script: str) -> None:
     done = subprocess.run(
-      ['shellcheck', '--shell=bash', '-'],
+      ['shellcheck', '--shell=bash', '--exclude=SC2016', '-'],
       input=script,
       capture_output=True,
       text=True,
@@ -135,3 +147,16 @@ def shellcheck():
     assert done.returncode == 0, done.stdout + done.stderr
 
   return check
+
+
+@pytest.fixture(scope='session')
+def until():
+  """Waits until something is so, but not for ever."""
+
+  def wait(is_so, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not is_so():
+      assert time.monotonic() < end, f'not so after {seconds} s'
+      time.sleep(0.02)
+
+  return wait

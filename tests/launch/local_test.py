@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -91,7 +90,7 @@ def processes_of(workdir):
 
 @pytest.mark.skipif(not pathlib.Path('/proc').is_dir(), reason='needs /proc')
 def test_two_processes_train_on_after_a_kill_and_after_a_preemption(
-  tiny, tmp_path
+  tiny, tmp_path, until
 ):
   """Under babysit.py; each step is there once.
 
@@ -116,18 +115,17 @@ def test_two_processes_train_on_after_a_kill_and_after_a_preemption(
       cwd=ROOT, stdout=said, stderr=subprocess.STDOUT,
     )  # fmt: skip
 
-  def until(is_so):
-    while not is_so():
-      assert babysitter.poll() is None, output.read_text()
-      time.sleep(0.02)
+  def wait(is_so):
+    until(lambda: is_so() or babysitter.poll() is not None, seconds=600)
+    assert babysitter.poll() is None, output.read_text()
 
   try:
-    until(lambda: (workdir / 'checkpoints' / '25' / 'files.json').exists())
+    wait(lambda: (workdir / 'checkpoints' / '25' / 'files.json').exists())
     for pid in processes_of(workdir).values():
       os.kill(pid, signal.SIGKILL)
-    until(lambda: 'start 1 ended' in output.read_text())
+    wait(lambda: 'start 1 ended' in output.read_text())
     # The second start prints its first step.
-    until(
+    wait(
       lambda: re.search(r'resumed from(.|\n)*step \d+/', output.read_text())
     )
     os.kill(processes_of(workdir)[0], signal.SIGTERM)
