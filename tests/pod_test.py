@@ -302,3 +302,11 @@ def test_a_machine_of_a_tpu_slice_does_not_start_alone(monkeypatch):
   monkeypatch.setenv('TPU_WORKER_HOSTNAMES', 'a,b,c,d')
   with pytest.raises(errors.ConfigError, match='one of 4 of a TPU slice'):
     pod.start(pod.PodConfig())
+
+
+def test_a_task_of_a_step_of_slurm_does_not_start_alone(monkeypatch):
+  monkeypatch.setenv('SLURM_STEP_NUM_TASKS', '1')
+  pod.start(pod.PodConfig())
+  monkeypatch.setenv('SLURM_STEP_NUM_TASKS', '4')
+  with pytest.raises(errors.ConfigError, match='one of 4 of a step of Slurm'):
+    pod.start(pod.PodConfig())

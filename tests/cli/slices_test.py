@@ -34,6 +34,15 @@ def test_a_name_counts_cores_and_means_a_topology(
   assert slices.Slices(accelerator=name, count=2).several_hosts
 
 
+@pytest.mark.parametrize(
+  'name, pods', [('v6e-1', 1), ('v6e-4', 1), ('v6e-8', 2), ('v5litepod-8', 2),
+                 ('v5p-8', 1), ('v5p-16', 2), ('tpu7x-8', 1)]
+)  # fmt: skip
+def test_gke_puts_at_most_four_chips_on_a_host(name, pods):
+  assert slices.Slices(accelerator=name).several_pods == (pods > 1)
+  assert slices.Slices(accelerator=name, count=2).several_pods
+
+
 def test_a_topology_has_as_many_chips_as_its_name_says():
   for kind in slices.KINDS.values():
     for chips, topology in kind.topologies.items():

@@ -1,10 +1,10 @@
 """Again after 75, a few times after a kill, else never; told to, it stops."""
 
+import os
 import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -29,10 +29,11 @@ time.sleep(600)
 """
 
 
-def babysit(*words, wait=0.0):
+def babysit(*words, wait=0.0, path=str(ROOT)):
   return subprocess.Popen(
     [sys.executable, 'launch/babysit.py', f'--wait={wait}', *words],
     cwd=ROOT,
+    env=os.environ | {'PYTHONPATH': path},
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
@@ -73,21 +74,64 @@ def test_starts_again_after_75_and_a_few_times_after_a_kill(
   assert said[starts:] == (gave_up if starts < len(codes) else [])
 
 
-def test_a_new_checkpoint_after_each_kill_is_worth_another_start(tmp_path):
+@pytest.mark.parametrize(
+  'workdir',
+  [
+    ['--workdir={}'],
+    ['--workdir', '{}'],
+    ['--workdir={}/checkpoints'],
+    ['--workdir={}/checkpoints/3'],
+  ],
+)
+def test_a_new_checkpoint_after_each_kill_is_worth_another_start(
+  tmp_path, workdir
+):
   file = tmp_path / 'starts'
   program = PROGRAM.replace(
     'sys.exit(',
-    'step = pathlib.Path(sys.argv[-1][10:], "checkpoints", str(count))\n'
+    f'step = pathlib.Path({str(tmp_path)!r}, "checkpoints", str(count + 1))\n'
     'step.mkdir(parents=True)\nsys.exit(',
   )
   codes = ['137'] * 5 + ['0']
   process = babysit(
     '--', sys.executable, '-c', program, str(file), *codes,
-    f'--workdir={tmp_path}/run',
+    *(word.format(tmp_path) for word in workdir),
   )  # fmt: skip
   _, stderr = process.communicate(timeout=120)
   assert process.returncode == 0, stderr
   assert file.read_text() == 'xxxxxx'
+
+
+@pytest.mark.parametrize(
+  'error',
+  [
+    'OSError("no disk")',
+    'ImportError("no gcsfs")',
+    # Of another package's own class, as gcsfs has.
+    'type("HttpError", (Exception,), {"__module__": "gcsfs.retry"})("401")',
+  ],
+)
+def test_where_progress_cannot_be_seen_the_exit_code_is_not_lost(
+  tmp_path, error
+):
+  (tmp_path / 'sitecustomize.py').write_text(
+    'import sys\n'
+    'if "launch/babysit.py" in sys.orig_argv:\n'
+    '  from leviathan import step_folder\n'
+    '  def steps(directory):\n'
+    f'    raise {error}\n'
+    '  step_folder.steps = steps\n'
+  )
+  file = tmp_path / 'starts'
+  process = babysit(
+    '--', sys.executable, '-c', PROGRAM, str(file), '137', '75', '4', '0',
+    '--workdir=gs://bucket/run', path=f'{tmp_path}:{ROOT}',
+  )  # fmt: skip
+  stdout, stderr = process.communicate(timeout=120)
+  assert process.returncode == 4, stderr
+  assert file.read_text() == 'xxx'
+  # Before the first start, and before each that follows.
+  assert stdout.count('no progress is seen in gs://bucket/run') == 3
 
 
 def test_told_to_stop_it_passes_that_on_and_does_not_start_again(

@@ -125,9 +125,7 @@ def test_two_processes_train_on_after_a_kill_and_after_a_preemption(
       os.kill(pid, signal.SIGKILL)
     wait(lambda: 'start 1 ended' in output.read_text())
     # The second start prints its first step.
-    wait(
-      lambda: re.search(r'resumed from(.|\n)*step \d+/', output.read_text())
-    )
+    wait(lambda: re.search(r'resumed from(.|\n)*step \d+/', output.read_text()))
     os.kill(processes_of(workdir)[0], signal.SIGTERM)
     assert babysitter.wait(timeout=600) == 0, output.read_text()
   finally:

@@ -110,7 +110,12 @@ def test_a_task_gets_the_words_and_secrets_as_they_were_given(
 @pytest.mark.parametrize('ended, again', [(75, True), (0, False), (4, False)])
 def test_a_preempted_job_goes_back_into_the_queue(slurm, ended, again):
   slurm.launch(
-    'slurm', '--name=lev', '--gpus=1', '--', sys.executable, '-c',
+    'slurm',
+    '--name=lev',
+    '--gpus=1',
+    '--',
+    sys.executable,
+    '-c',
     f'exit({ended})',
   )
   assert start(slurm).wait(timeout=60) == ended

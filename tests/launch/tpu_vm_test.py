@@ -14,6 +14,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[2]
 WHERE = ('--name=lev', '--project=p', '--zone=us-west4-a')
 SLICE = ('--accelerator=v5litepod-64', '--poll=0')
+ALONE = ('--accelerator=v5litepod-8', '--poll=0')
 TRAIN = (
   '--', 'leviathan', 'train', '--config=configs/lev.py:1p2b',
   '--workdir=gs://b/runs/lev',
@@ -69,8 +70,14 @@ def test_a_dry_run_says_exactly_what_is_run(fakes, commands_of, tmp_path):
   calls = fakes.calls()
   assert verbs(calls).count('describe') == 4
   for words in wanted:
-    if words[0] == sys.executable:
-      words[:3] = ['pip']
+    if words[:2] == [sys.executable, '-m']:
+      del words[:2]
+  (copy,) = [c for c in calls if c[0] == 'cp']
+  folder = pathlib.Path(copy[-1])
+  assert folder.parent == ROOT / 'build' and not folder.exists()
+  wanted = [
+    [word.replace('DIRECTORY', copy[-1]) for word in words] for words in wanted
+  ]
   describe = next(words for words in wanted if 'describe' in words)
   assert [c for c in calls if c != describe] == [
     w for w in wanted if w != describe
@@ -81,10 +88,13 @@ def test_a_dry_run_says_exactly_what_is_run(fakes, commands_of, tmp_path):
 
 @pytest.mark.parametrize('last', ['FAILED', 'SUSPENDED'])
 def test_a_slice_that_is_gone_is_said(fakes, last):
-  fakes.answer(describe=[[0, 'PROVISIONING', ''], [0, last, '']])
+  fakes.answer(
+    describe=[[0, 'PROVISIONING', ''], [0, last, ''], [0, 'no\nquota', '']]
+  )
   code, _, stderr = fakes.launch('tpu_vm', *WHERE, *SLICE, *TRAIN)
   assert code == 2
   assert f'is {last}' in stderr and '--action=delete' in stderr
+  assert ('final (no quota);' in stderr) == (last == 'FAILED')
   assert 'create' not in verbs(fakes.calls())
 
 
@@ -103,8 +113,8 @@ def test_the_babysitter_makes_a_slice_anew_and_ends_with_the_command(fakes):
   running = [0, 'leviathan: running\nleviathan: running', '']
   bare = [0, 'leviathan: bare\nleviathan: bare', '']
   fakes.answer(
-    describe=[NONE, NONE, ACTIVE, ACTIVE,
-              [0, 'SUSPENDED', ''], NONE, NONE, ACTIVE, ACTIVE],
+    describe=[NONE, ACTIVE, ACTIVE,
+              [0, 'SUSPENDED', ''], NONE, ACTIVE, ACTIVE],
     ssh=[
       bare, [0, '', ''], [0, '', ''],  # Status, install, start.
       running,
@@ -118,11 +128,12 @@ def test_the_babysitter_makes_a_slice_anew_and_ends_with_the_command(fakes):
   )
   assert code == 5, stderr
   assert 'ended with exit code 5' in said
-  # Asks whether it is there, makes it, and asks what its hosts do.
-  anew = ['describe', 'describe', 'create', 'describe', 'ssh',
-          'rm', 'pip', 'tar', 'scp', 'ssh', 'ssh']  # fmt: skip
+  # Asks whether it is there, makes it, and asks what its hosts do; what the
+  # first slice was given, the second gets too.
+  anew = ['describe', 'create', 'describe', 'ssh', 'scp', 'ssh', 'ssh']
   look = ['describe', 'ssh']
   assert verbs(fakes.calls()) == [
+    'cp', 'pip', 'tar',
     *anew, *look, 'describe', 'delete', *anew, *look, *look
   ]  # fmt: skip
 
@@ -130,7 +141,7 @@ def test_the_babysitter_makes_a_slice_anew_and_ends_with_the_command(fakes):
 def test_the_babysitter_lets_a_slice_that_goes_away_end_first(fakes):
   ended = [0, 'leviathan: ended 75', '']
   fakes.answer(
-    describe=[ACTIVE, [0, 'SUSPENDED', ''], NONE, NONE, ACTIVE],
+    describe=[ACTIVE, [0, 'SUSPENDED', ''], NONE, ACTIVE],
     ssh=[ended, [0, 'leviathan: running', ''], ended],
   )
   code, _, stderr = fakes.launch(
@@ -138,8 +149,8 @@ def test_the_babysitter_lets_a_slice_that_goes_away_end_first(fakes):
   )
   # Twice 75 on a slice that stays: somebody has stopped it.
   assert code == 75, stderr
-  assert verbs(fakes.calls()) == [
-    'describe', 'ssh', 'describe', 'delete', 'describe', 'describe', 'create',
+  assert verbs(fakes.calls())[3:] == [
+    'describe', 'ssh', 'describe', 'delete', 'describe', 'create',
     'describe', 'ssh', 'describe', 'ssh', 'describe', 'ssh',
   ]  # fmt: skip
 
@@ -152,7 +163,22 @@ def test_the_babysitter_bears_some_failures_and_not_all(fakes):
   assert code == 2
   assert said.count('ERROR: no network') == 4
   assert 'ERROR: no network' in stderr
-  assert verbs(fakes.calls()) == ['describe'] * 5
+  assert verbs(fakes.calls())[3:] == ['describe'] * 5
+
+
+def test_the_babysitter_gives_up_on_what_is_never_granted(fakes):
+  """A slice that was had in between makes it count anew."""
+  refused = [[0, 'FAILED', ''], [0, 'Quota of 8\nchips exceeded', ''], NONE]
+  running = [0, 'leviathan: running', '']
+  fakes.answer(describe=[*refused * 4, ACTIVE, *refused * 5], ssh=[running])
+  code, said, stderr = fakes.launch(
+    'tpu_vm', *WHERE, *SLICE, '--action=babysit', '--nocompile', *TRAIN
+  )
+  assert code == 2
+  assert said.count('lev is FAILED (Quota of 8 chips exceeded)\n') == 9
+  assert 'was FAILED 5 times in a row' in stderr and stderr.count('\n') == 1
+  done = verbs(fakes.calls())
+  assert done.count('delete') == 9 and done.count('create') == 8
 
 
 @pytest.mark.parametrize(
@@ -187,6 +213,7 @@ def test_what_comes_later_needs_the_name_alone(fakes, action, wanted):
     ((*SLICE, '--name=Lev', *TRAIN), '--name=Lev'),
     ((*SLICE, *TRAIN, '--config.a.b', 'c'), '--config.a.b=VALUE'),
     ((*SLICE, '--', 'leviathan', 'train'), 'has no --config'),
+    ((*SLICE, '--', 'python', 'x.py'), '--coordinator=auto'),
     ((*SLICE, '--', 'env', 'WANDB_API_KEY=abc'), '--secrets=FILE'),
     ((*SLICE, '--', 'bash', '-c', 'HF_TOKEN=abc x'), '--secrets=FILE'),
     ((*SLICE, *TRAIN, '--api_key=abc'), '--secrets=FILE'),
@@ -211,17 +238,13 @@ def test_the_archive_holds_wheel_configs_and_babysitter(
            '--config=setup.py:x')  # fmt: skip
   _, said, _ = fakes.launch('tpu_vm', '--nocompile', *words)
   (tar,) = [c for c in commands_of(said) if c[0] == 'tar']
-  checkout = tmp_path / 'checkout'
-  for name in ('configs', 'launch/babysit.py', 'setup.py'):
-    (checkout / name).parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run(['cp', '-r', ROOT / name, checkout / name], check=True)
-  built = checkout / 'build' / 'launch' / 'lev'
-  built.mkdir(parents=True)
-  (built / 'leviathan-0.1.0-py3-none-any.whl').write_text('')
-  subprocess.run(tar, cwd=checkout, check=True)
+  wheel = tmp_path / 'DIRECTORY' / 'wheel'
+  wheel.mkdir(parents=True)
+  (wheel / 'leviathan-0.1.0-py3-none-any.whl').write_text('')
+  subprocess.run(tar, cwd=tmp_path, check=True)
   host = tmp_path / 'host'
   host.mkdir()
-  archive = built.with_suffix('.tar.gz')
+  archive = wheel.with_name('lev.tar.gz')
   subprocess.run(['tar', 'xzf', archive], cwd=host, check=True)
   for name in (
     'leviathan-0.1.0-py3-none-any.whl', 'launch/babysit.py', 'setup.py',
@@ -297,7 +320,7 @@ def test_a_host_gets_the_words_as_they_were_given(script_of, tmp_path):
   (host.home / 'lev.env').write_text('SECRET="a b"\n')
   status = script_of('status')
   assert host.run(status) == 'leviathan: absent\n'
-  start = script_of('start', *SLICE, '--', 'told', *WORDS)
+  start = script_of('start', *ALONE, '--', 'told', *WORDS)
   assert host.run(start) == 'leviathan: running\n'
   host.wait(status, 'leviathan: ended 0\n')
   told = json.loads((host.folder / 'told.json').read_text())
@@ -305,22 +328,26 @@ def test_a_host_gets_the_words_as_they_were_given(script_of, tmp_path):
   assert (host.folder / 'log').read_text() == 'start 1 ended with exit code 0\n'
 
 
-def test_a_command_outlives_its_shell_and_is_stopped_once(script_of, tmp_path):
+def test_a_command_outlives_its_shell_and_is_stopped_once(
+  script_of, tmp_path, until
+):
   host = Host(tmp_path / 'home')
   host.program(
     'waits', 'trap "echo saved; exit 75" TERM\necho up\n'
     'while true; do sleep 0.1; done',
   )  # fmt: skip
-  start = script_of('start', *SLICE, '--', 'waits')
+  start = script_of('start', *ALONE, '--', 'waits')
+  install = script_of('install', *ALONE, '--', 'waits')
   status, stop = script_of('status'), script_of('stop')
   assert host.run(start) == 'leviathan: running\n'
   log = host.folder / 'log'
-  while log.read_text() != 'up\n':
-    time.sleep(0.1)
+  until(lambda: log.read_text() == 'up\n')
   pid = (host.folder / 'pid').read_text()
   try:
     assert host.run(start) == 'leviathan: running\n'
     assert (host.folder / 'pid').read_text() == pid, 'started twice'
+    assert host.run(status) == 'leviathan: running\n'
+    assert 'running, so nothing is installed' in host.run(install)
     assert host.run(status) == 'leviathan: running\n'
     assert host.run(stop) == 'leviathan: ended 75\n'
   finally:
