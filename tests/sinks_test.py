@@ -9,6 +9,7 @@ import pytest
 from leviathan import errors
 from leviathan import experiment
 from leviathan import sinks
+from leviathan import storage
 
 CONFIG = {'model': {'width': 32}}
 
@@ -60,6 +61,24 @@ def test_a_run_that_starts_again_shows_nothing_of_before(tmp_path):
   run('tensorboard', tmp_path, 1, 5)
   run('tensorboard', tmp_path, 1, 3, attempt=2)
   assert tensorboard(tmp_path)['train/attempt'] == {1: [2], 2: [2], 3: [2]}
+
+
+def test_a_bucket_gets_tensorboard_s_files(store, tmp_path):
+  run('tensorboard', 'gs://runs/run', 1, 25)
+  (name,) = store.names('runs', 'run/tensorboard/')
+  (tmp_path / 'tensorboard').mkdir()
+  data = store.objects['runs'][name].data
+  (tmp_path / 'tensorboard' / 'events').write_bytes(data)
+  found = tensorboard(tmp_path)
+  assert found['train/loss'] == {step: [step] for step in range(1, 26)}
+
+
+def test_a_bucket_that_refuses_tensorboard_s_files_holds_nothing_up(
+  store, monkeypatch, caplog
+):
+  monkeypatch.setattr(storage, 'UPLOAD_SECONDS', -1.0)
+  run('tensorboard', 'gs://readable/run', 1, 25)
+  assert '/tensorboard/' in caplog.text and 'cannot be written' in caplog.text
 
 
 def test_rows_become_scalars_of_their_split_and_only_finite_ones(tmp_path):
