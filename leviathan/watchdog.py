@@ -118,8 +118,8 @@ class Watchdog:
   def _end(self, waited: float) -> None:
     """Leaves at once: the main thread waits for what may never come."""
     error = errors.StalledError(
-      f'{self._explained()}; ended after {waited:.0f} s, look at that host, then '
-      'run the same command again (or raise --config.train.stall_seconds)'
+      f'{self._explained()}; ended after {waited:.0f} s, look at that host, '
+      'then run the same command again (or raise --config.train.stall_seconds)'
     )
     self._tell(error.exit_code, str(error))
     self._end_with(error.exit_code, str(error))
@@ -160,16 +160,18 @@ class Watchdog:
 
   def _gone(self) -> list[int]:
     """The processes that write no more, after a few ticks."""
-    before = self._soon(self._others, {})
+    before = self._soon(self._all, {})
     time.sleep(3 * self._tick)
     self._follow(self._soon(self._failure, None))
-    after = self._soon(self._others, {})
-    return [p for p in before if p in after and after[p] == before[p]]
+    after = self._soon(self._all, {})
+    gone = [p for p in before if p in after and after[p] == before[p]]
+    # Where this one cannot write, the others cannot either.
+    return [] if self._process in gone else gone
 
-  def _others(self) -> dict[int, dict[str, Any] | None]:
+  def _all(self) -> dict[int, dict[str, Any] | None]:
     """{process: what it wrote last, since this one began}."""
-    others = set(range(self._processes)) - {self._process}
-    return {p: self._get(self._file(p)) for p in sorted(others)}
+    self._write()
+    return {p: self._get(self._file(p)) for p in range(self._processes)}
 
   def _tell(self, code: int, error: str) -> None:
     """Lets the others know."""
@@ -229,8 +231,8 @@ class Watchdog:
   def _places(self) -> dict[int, tuple[int, str]]:
     """{process: (step, phase)} of those that wrote since this one began."""
     places = {self._process: self._place}
-    for process, said in self._others().items():
-      if said is not None:
+    for process in set(range(self._processes)) - {self._process}:
+      if (said := self._get(self._file(process))) is not None:
         places[process] = (said['step'], said['phase'])
     return dict(sorted(places.items()))
 

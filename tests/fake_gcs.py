@@ -47,8 +47,8 @@ class FakeGCS:
     requests: 'POST bucket/name' of all that was written, in order.
     refused: a pattern of 'GET bucket/name' and the like that get no access.
     lost: a pattern of such requests; one is done, and its answer is lost.
-    held: a pattern of requests that write, which are never answered until it changes,
-      and then refused.
+    held: a pattern of requests that write, which are never answered until it
+      changes, and then refused.
   """
 
   def __init__(self, *buckets: str):

@@ -131,11 +131,11 @@ def test_a_bucket_that_never_answers_does_not_hold_it_up(
     until = time.monotonic() + 60
     while not codes and time.monotonic() < until:
       time.sleep(0.01)
-    dog.fail(errors.CheckpointError('the disk is full'))
+    dog.fail(errors.NotFiniteError('the loss is nan'))
     dog.close()
   finally:
     store.hold(None)
-  assert codes[0] == 6 and codes[-1] == 4
+  assert codes[0] == 6 and codes[-1] == 5
   assert 'at step 3; ended after' in capfd.readouterr().err
 
 
@@ -253,3 +253,27 @@ def test_a_save_that_fails_while_others_are_there_is_told(
     dog.close()
   assert codes[1] == [4]
   assert 'error: the disk is full' in capfd.readouterr().err
+
+
+def test_where_nothing_can_be_written_nobody_is_said_to_be_gone(
+  store, capfd, monkeypatch
+):
+  monkeypatch.setattr(watchdog, 'BUCKET_TICK_SECONDS', 0.1)
+  codes = []
+  store.read_only.add('runs')
+  try:
+    dog = watchdog.Watchdog(
+      epath.Path('gs://runs/refused'),
+      1000.0,
+      lambda line: None,
+      process=1,
+      processes=2,
+      leave=codes.append,
+    )
+    dog.at(3, 'save')
+    dog.fail(errors.CheckpointError('saving step 2 failed'))
+    dog.close()
+  finally:
+    store.read_only.remove('runs')
+  assert codes == [4]
+  assert 'error: saving step 2 failed' in capfd.readouterr().err
