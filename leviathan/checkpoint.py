@@ -33,6 +33,14 @@ from leviathan import storage
 READ_REMEDY = 'restore its folder or take another step'
 WRITE_REMEDY = 'free space or give another --workdir, and start again'
 FIT_REMEDY = 'give the config that it was saved with'
+# What TensorStore says when it is this machine or the way to a bucket.
+NOT_DAMAGED = (
+  'RESOURCE_EXHAUSTED',
+  'PERMISSION_DENIED',
+  'UNAUTHENTICATED',
+  'UNAVAILABLE',
+  'DEADLINE_EXCEEDED',
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,7 +95,8 @@ class Checkpoints:
     self._thread = futures.ThreadPoolExecutor(1)
     if keep is not None and pod.is_first():
       for path in step_folder.leftovers(directory):
-        path.rmtree()
+        with storage.explained(path, 'deleted'):
+          path.rmtree(missing_ok=True)
 
   def latest(self) -> int | None:
     """The newest step that was saved whole, or None."""
@@ -258,14 +267,18 @@ class Checkpoints:
       )
 
   def _last_good(self) -> str:
-    latest = self.latest()
+    try:
+      latest = self.latest()
+    except (OSError, errors.CheckpointError):
+      return 'which checkpoints are there cannot be read'
     if latest is None:
       return 'no checkpoint is there yet'
     return f'the last good checkpoint is of step {latest}'
 
   def _explained_write(self, step: int) -> '_explained':
     return _explained(
-      f'saving step {step} to {self._directory}',
+      f'saving step {step} to',
+      self._directory,
       lambda: f'{WRITE_REMEDY} ({self._last_good()})',
     )
 
@@ -358,7 +371,7 @@ class Checkpoints:
   ) -> dict[str, Any]:
     self._check_fits(step, abstract, cast)
     folder = self._directory / str(step)
-    with _explained(f'restoring step {step} of {self._directory}'):
+    with _explained(f'restoring step {step} of', self._directory):
       items = ocp.load_checkpointables(folder, abstract)
     if not _is_finite(items):
       # No step takes such a number into the state, so the files were changed.
@@ -372,7 +385,7 @@ class Checkpoints:
   ) -> None:
     """Orbax would convert types without a word and list all of a tree."""
     self._check_there(step)
-    with _explained(f'reading step {step} of {self._directory}'):
+    with _explained(f'reading step {step} of', self._directory):
       stored = ocp.checkpointables_metadata(
         self._directory / str(step)
       ).metadata
@@ -459,8 +472,13 @@ class _explained:
   machine, if the error is an _UnreadableError.
   """
 
-  def __init__(self, doing: str, remedy: Callable[[], str] | None = None):
-    self._doing, self._remedy = doing, remedy
+  def __init__(
+    self,
+    doing: str,
+    directory: epath.Path,
+    remedy: Callable[[], str] | None = None,
+  ):
+    self._doing, self._directory, self._remedy = doing, directory, remedy
 
   def __enter__(self):
     return self
@@ -471,11 +489,14 @@ class _explained:
     while error.__cause__ is not None:
       error = error.__cause__
     text = ' '.join(str(error).split())[:300]
-    ours = 'RESOURCE_EXHAUSTED' in text or isinstance(
+    ours = any(status in text for status in NOT_DAMAGED) or isinstance(
       error, (MemoryError, PermissionError)
     )
+    if storage.in_bucket(self._directory) and storage.is_refusal(error):
+      ours = ours or not isinstance(error, FileNotFoundError)
     damaged = self._remedy is None and not ours
     remedy = READ_REMEDY if self._remedy is None else self._remedy()
     raise (_UnreadableError if damaged else errors.CheckpointError)(
-      f'{self._doing} failed, {remedy}: {type(error).__name__}: {text}'
+      f'{self._doing} {self._directory} failed, {remedy}: '
+      f'{type(error).__name__}: {text}'
     ) from error

@@ -6,11 +6,11 @@ number for what is not finite: it is null there, and nan when read back.
 """
 
 from collections.abc import Mapping
-import contextlib
 import itertools
 import json
+import logging
 import math
-import time
+import sys
 from typing import Any
 from typing import NamedTuple
 
@@ -44,18 +44,15 @@ def from_mean(nats_per_token: float) -> dict[str, float]:
   }
 
 
-UPLOAD_SECONDS = 60.0
-
-
 class Writer:
   """Appends rows to `metrics.jsonl`, each step of a split once.
 
   On resuming, rows past the restored step (and a line that a kill cut short)
   are dropped: those steps will run again.
 
-  A bucket has no appending: there the file is written anew after a while, after
-  an evaluation, and by `sync`. What a kill may lose are rows of steps that will
-  run again, if `sync` is called before each save.
+  A bucket has no appending: there the file is written anew after a while, with
+  the first step after an evaluation, and by `sync`. What a kill may lose are
+  rows of steps that will run again, if `sync` is called before each save.
   """
 
   def __init__(self, path: epath.Path, resumed_step: int, evaluated: bool):
@@ -77,9 +74,9 @@ class Writer:
       names = (f'metrics.before-{i}.jsonl' for i in itertools.count(1))
       free = (p for p in map(path.with_name, names) if not p.exists())
       path.rename(next(free))
-    self._path = path
     self._lines = [line(row) for row in rows]  # All of them, for a bucket.
-    self._synced, self._took = time.monotonic(), 0.0
+    self._upload = storage.Upload(path, lambda: ''.join(self._lines))
+    self._evaluated = False  # Since the last training step.
     storage.write(path, ''.join(self._lines))
     self._file = None if storage.in_bucket(path) else path.open('a')
 
@@ -90,12 +87,11 @@ class Writer:
       self._file.flush()
       return
     self._lines.append(line(row))
-    # However long the file gets, a run must not wait for it much.
-    wait = max(UPLOAD_SECONDS, 50 * self._took)
-    if row['split'] != 'train' or time.monotonic() > self._synced + wait:
-      # The next save will say so if it goes on failing.
-      with contextlib.suppress(errors.CheckpointError):
-        self.sync()
+    # Once for all rows of an evaluation: a bucket limits how often an object is
+    # written.
+    ended = self._evaluated and row['split'] == 'train'
+    self._evaluated = row['split'] != 'train'
+    self._upload.changed(at_once=ended)
 
   def sync(self) -> None:
     """Makes all rows so far outlast this process.
@@ -103,28 +99,26 @@ class Writer:
     Raises:
       CheckpointError: a bucket refuses them.
     """
-    if self._file is not None:
-      return
-    began = time.monotonic()
-    try:
-      storage.write(self._path, ''.join(self._lines))
-    except Exception as e:
-      if not storage.is_refusal(e):
-        raise
-      raise errors.CheckpointError(
-        f'{self._path} cannot be written ({storage.said(e)}); mend that, and '
-        'run the same command again'
-      ) from e
-    finally:
-      self._synced = time.monotonic()
-      self._took = self._synced - began
+    self._evaluated = False
+    self._upload.sync()
 
   def close(self) -> None:
-    """Closes the file."""
-    if self._file is None:
-      self.sync()
-    else:
+    """Closes the file.
+
+    Raises:
+      CheckpointError: a bucket refuses the last rows; only logged while another
+        exception is on its way, which says better why the run ends.
+    """
+    if self._file is not None:
       self._file.close()
+      return
+    under_way = sys.exception()
+    try:
+      self.sync()
+    except errors.CheckpointError as e:
+      if under_way is None:
+        raise
+      logging.getLogger(__name__).warning('%s', e)
 
 
 def to_json(value: Any) -> Any:
@@ -160,10 +154,11 @@ def read(path: epath.Path) -> list[dict[str, Any]]:
   Raises:
     CheckpointError: another line is not JSON.
   """
-  if not path.exists():
+  try:
+    lines = storage.read(path).splitlines()
+  except FileNotFoundError:
     return []
   rows = []
-  lines = path.read_text().splitlines()
   for number, text in enumerate(lines, start=1):
     try:
       rows.append(from_json(json.loads(text)))

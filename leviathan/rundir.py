@@ -195,7 +195,9 @@ def open_(workdir: str) -> RunDir:
 def read_json(path: epath.Path) -> dict[str, Any]:
   """The object in a file of a run."""
   storage.check(path)
-  if not path.exists():
+  try:
+    text = storage.read(path)
+  except (FileNotFoundError, NotADirectoryError) as e:
     beside = []
     if path.parent.is_dir():
       beside = sorted(p.name for p in path.parent.iterdir())[:8]
@@ -203,9 +205,9 @@ def read_json(path: epath.Path) -> dict[str, Any]:
       f'{path.parent} is not a run: {path.name} is missing (found: '
       f'{", ".join(beside) or "nothing"}); give the directory that '
       '`leviathan train --workdir` wrote'
-    )
+    ) from e
   try:
-    return json.loads(path.read_text())
+    return json.loads(text)
   except json.JSONDecodeError as e:
     raise errors.CheckpointError(
       f'{path} is not JSON ({e}); restore the file'
@@ -307,16 +309,18 @@ def check_writable(directory: epath.Path) -> None:
     CheckpointError: that fails.
   """
   path = directory
-  while not path.exists() and path != path.parent:
-    path = path.parent
-  probe = path / f'.probe-{secrets.token_hex(8)}'
   try:
+    while not path.exists() and path != path.parent:
+      path = path.parent
+    probe = path / f'.probe-{secrets.token_hex(8)}'
     probe.write_text('')
-    probe.unlink()
-  except OSError as e:
+    probe.unlink(missing_ok=True)
+  except Exception as e:
+    if not storage.is_refusal(e):
+      raise
     raise errors.CheckpointError(
-      f'--workdir={directory}: nothing can be written to {path} ({e}); give '
-      'another directory, or mend its permissions'
+      f'--workdir={directory}: nothing can be written to {path} '
+      f'({storage.said(e)}); give another directory, or mend its permissions'
     ) from e
 
 

@@ -7,8 +7,10 @@
 from collections.abc import Mapping
 from collections.abc import Sequence
 import importlib
+import logging
 import math
 import os
+import tempfile
 import time
 from typing import Any
 import uuid
@@ -20,7 +22,11 @@ from leviathan import storage
 
 
 class TensorBoard:
-  """Event files in RUN/tensorboard."""
+  """Event files in RUN/tensorboard.
+
+  Its thread ends with the first error, after which nothing takes what it is
+  given. So it writes to a disk, from where a bucket is sent all anew at times.
+  """
 
   def __init__(
     self,
@@ -31,23 +37,38 @@ class TensorBoard:
   ):
     """See `open_`; TensorBoard hides what it has of later steps."""
     del config
+    here = directory = directory / 'tensorboard'
+    self._scratch = self._upload = None
+    if storage.in_bucket(directory):
+      self._scratch = tempfile.TemporaryDirectory()
+      here = epath.Path(self._scratch.name)
     self._writer = package.SummaryWriter(
-      os.fspath(directory / 'tensorboard'),
+      os.fspath(here),
       purge_step=resumed_step + 1,
-      # What a kill may lose; into a bucket all is written anew each time.
-      flush_secs=60 if storage.in_bucket(directory) else 1,
+      flush_secs=1,  # What a kill may lose.
       # Files are named by the second: a fast restart would write over one.
       filename_suffix=f'.{time.time_ns()}',
     )
+    if self._scratch is not None:
+      (file,) = here.iterdir()
+      self._upload = storage.Upload(directory / file.name, file.read_bytes)
 
   def write(self, step: int, scalars: Mapping[str, float]) -> None:
     """Adds the scalars of one row."""
     for name, value in scalars.items():
       self._writer.add_scalar(name, value, step)
+    if self._upload is not None:
+      self._upload.changed()
 
   def close(self) -> None:
-    """Waits until all is on the disk."""
+    """Waits until all is on the disk, or in the bucket if that takes it."""
     self._writer.close()
+    if self._upload is not None and self._scratch is not None:
+      try:
+        self._upload.sync()
+      except errors.CheckpointError as e:  # It is only a copy of the metrics.
+        logging.getLogger(__name__).warning('%s', e)
+      self._scratch.cleanup()
 
 
 class WandB:

@@ -67,7 +67,8 @@ def end(folder: epath.Path) -> None:
   listing = json.dumps(storage.files(folder), indent=2) + '\n'
   storage.write(folder / LISTING, listing, scratch)
   if storage.in_bucket(folder):
-    folder.with_name(f'{folder.name}{SAVING}').unlink()
+    # A request that is tried again may find it gone.
+    folder.with_name(f'{folder.name}{SAVING}').unlink(missing_ok=True)
 
 
 def delete(folder: epath.Path) -> None:
@@ -77,15 +78,24 @@ def delete(folder: epath.Path) -> None:
     doomed.write_text('being deleted')
     for name in (LISTING, COMMITTED):  # From here on it is not whole.
       (folder / name).unlink(missing_ok=True)
-    folder.rmtree()
+    folder.rmtree(missing_ok=True)
   else:
     folder.rename(doomed)
-  doomed.rmtree()
+  doomed.rmtree(missing_ok=True)
 
 
 def children(directory: epath.Path) -> list[epath.Path]:
-  """What lies in a directory, which need not exist."""
-  return [*directory.iterdir()] if directory.is_dir() else []
+  """What lies in a directory, which need not exist.
+
+  Raises:
+    OSError: a disk refuses to list it: no directory must seem to be empty.
+    CheckpointError: a bucket does.
+  """
+  try:
+    with storage.explained(directory):
+      return [*directory.iterdir()]
+  except (FileNotFoundError, NotADirectoryError):
+    return []
 
 
 def fault(folder: epath.Path, items: Sequence[str]) -> str | None:
@@ -94,7 +104,18 @@ def fault(folder: epath.Path, items: Sequence[str]) -> str | None:
   Args:
     folder: named by its step.
     items: as 'params'; what else lies there may be damaged.
+
+  Raises:
+    CheckpointError: a bucket refuses to say it, as it may refuse all steps.
   """
+  try:
+    return _fault(folder, items)
+  except OSError as e:
+    return f'it cannot be read: {storage.said(e)}'
+
+
+def _fault(folder: epath.Path, items: Sequence[str]) -> str | None:
+  """The same, but for what a disk refuses."""
   there = storage.files(folder)
   needed = (METADATA, *(f'{item}/_METADATA' for item in items))
   for name in needed:
@@ -105,7 +126,7 @@ def fault(folder: epath.Path, items: Sequence[str]) -> str | None:
   try:
     said = origin(folder)
     sizes = _listing(folder) if LISTING in there else {}
-  except (OSError, ValueError, LookupError, TypeError, AttributeError) as e:
+  except (ValueError, LookupError, TypeError, AttributeError) as e:
     return f'its metadata are damaged: {type(e).__name__}: {e}'
   if said is not None and said.step != int(folder.name):
     return f'it is a copy of step {said.step}'
@@ -147,9 +168,9 @@ def origin(folder: epath.Path) -> Origin | None:
 
 def _metadata(folder: epath.Path) -> dict[str, Any]:
   """The manifest and the origin."""
-  return json.loads((folder / METADATA).read_text())['custom_metadata'] or {}
+  return json.loads(storage.read(folder / METADATA))['custom_metadata'] or {}
 
 
 def _listing(folder: epath.Path) -> dict[str, int]:
   """{file: bytes}, as it was when the save had ended."""
-  return dict(json.loads((folder / LISTING).read_text()))
+  return dict(json.loads(storage.read(folder / LISTING)))

@@ -6,6 +6,7 @@ moves object after object. So what must be whole is one object, and what lasts
 is told from what was cut short by its contents, never by its name.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import functools
@@ -13,12 +14,15 @@ import importlib.util
 import logging
 import os
 import tempfile
+import time
 
 from etils import epath
 import fsspec
 from fsspec import config as fsspec_config
 
 from leviathan import errors
+
+UPLOAD_SECONDS = 60.0
 
 # Other processes write to a bucket as well: what is in it is asked each time.
 fsspec_config.conf.setdefault('gcs', {})['use_listings_cache'] = False
@@ -86,6 +90,42 @@ def said(error: BaseException) -> str:
   return text or type(error).__name__
 
 
+@contextlib.contextmanager
+def explained(path: epath.Path, doing: str = 'read') -> Iterator[None]:
+  """Says in one line what a bucket refuses; what a disk does is left as it is.
+
+  That nothing is there to be read is no refusal.
+
+  Args:
+    path: in the bucket.
+    doing: 'read', 'written' or 'deleted'.
+
+  Raises:
+    CheckpointError: the bucket, or the way to it, refuses.
+  """
+  try:
+    yield
+  except Exception as e:
+    absent = doing == 'read' and isinstance(e, FileNotFoundError)
+    if absent or not in_bucket(path) or not is_refusal(e):
+      raise
+    raise errors.CheckpointError(
+      f'{path} cannot be {doing} ({said(e)}); mend that, and run the same '
+      'command again'
+    ) from e
+
+
+def read(path: epath.Path) -> str:
+  """The text in a file.
+
+  Raises:
+    FileNotFoundError: there is none.
+    CheckpointError: a bucket refuses it.
+  """
+  with explained(path):
+    return path.read_text()
+
+
 def write(
   path: epath.Path, data: str | bytes, scratch: epath.Path | None = None
 ) -> None:
@@ -95,25 +135,91 @@ def write(
     path: of the file; what is there is replaced.
     data: all of it.
     scratch: where a disk holds it until then, if not beside it.
+
+  Raises:
+    CheckpointError: a bucket refuses it.
   """
   scratch = scratch or path.with_name(path.name + '.tmp')
   target = path if in_bucket(path) else scratch
-  target.parent.mkdir(parents=True, exist_ok=True)
-  if isinstance(data, bytes):
-    target.write_bytes(data)
-  else:
-    target.write_text(data)
+  with explained(path, 'written'):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(data, bytes):
+      target.write_bytes(data)
+    else:
+      target.write_text(data)
   if target is scratch:
     scratch.replace(path)
 
 
+class Upload:
+  """An object that grows: nothing is appended, so it is written anew at times.
+
+  What a kill may lose is what came since.
+  """
+
+  def __init__(self, path: epath.Path, contents: Callable[[], str | bytes]):
+    """Of an object, and what gives all that belongs into it."""
+    self._path, self._contents = path, contents
+    self._synced, self._took = time.monotonic(), 0.0
+    self._owed = False
+
+  def changed(self, at_once: bool = False) -> None:
+    """There is more; it is written at once, or if it has been a while."""
+    self._owed = True
+    # However long it gets, a run must not wait for it much.
+    wait = max(UPLOAD_SECONDS, 50 * self._took)
+    if at_once or time.monotonic() > self._synced + wait:
+      # `sync` will say so if it goes on failing.
+      with contextlib.suppress(errors.CheckpointError):
+        self.sync()
+
+  def sync(self) -> None:
+    """Writes what is not written yet.
+
+    Raises:
+      CheckpointError: the bucket refuses it.
+    """
+    if not self._owed:
+      return
+    began = time.monotonic()
+    try:
+      write(self._path, self._contents())
+      self._owed = False
+    finally:
+      self._synced = time.monotonic()
+      self._took = self._synced - began
+
+
 def files(directory: epath.Path) -> dict[str, int]:
-  """{'params/d/...': bytes} of all files below a directory, if there is one."""
+  """{'params/d/...': bytes} of all files below a directory, if there is one.
+
+  Raises:
+    OSError: a disk refuses to list a part of it.
+    CheckpointError: a bucket does.
+  """
+  if not in_bucket(directory):
+    return _on_disk(os.fspath(directory))
   system, root = fsspec.core.url_to_fs(os.fspath(directory))
-  found = system.find(root, detail=True)
+  with explained(directory):
+    found = system.find(root, detail=True)
   sizes = {name[len(root) + 1 :]: info['size'] for name, info in found.items()}
   # Some tools put an object where a directory would be.
   return {name: sizes[name] for name in sorted(sizes) if name[-1:] not in '/'}
+
+
+def _on_disk(root: str) -> dict[str, int]:
+  """What `files` gives; fsspec leaves out what it may not list."""
+
+  def refuse(error: OSError):
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+      raise error
+
+  paths = [
+    os.path.join(directory, name)
+    for directory, _, names in os.walk(root, onerror=refuse, followlinks=True)
+    for name in names
+  ]
+  return {os.path.relpath(p, root): os.path.getsize(p) for p in sorted(paths)}
 
 
 def download(path: epath.Path, target: epath.Path) -> None:
@@ -136,4 +242,4 @@ def local(directory: epath.Path) -> Iterator[epath.Path]:
     here = epath.Path(scratch)
     yield here
     for name in files(here):
-      (directory / name).write_bytes((here / name).read_bytes())
+      write(directory / name, (here / name).read_bytes())

@@ -4,6 +4,10 @@ A collective has no time limit: when one host hangs or fails, all of them stand
 still and say nothing. So each process writes where it is into a small file
 beside the run, which the others read when they have waited for too long; one
 that fails says so in another, and all end with its error.
+
+The disk or the bucket of these files may hang as well, and a request to a
+bucket has no time limit either. So what watches the time never waits for them
+without one.
 """
 
 from collections.abc import Callable
@@ -15,12 +19,16 @@ import threading
 import time
 import traceback
 from typing import Any
+from typing import TypeVar
 
 from etils import epath
 
 from leviathan import errors
 from leviathan import storage
 
+T = TypeVar('T')
+
+ANSWER_SECONDS = 20.0  # That a disk or a bucket is waited for at the end.
 CLOCK_SECONDS = 5.0  # By which the clocks of hosts may differ.
 TICK_SECONDS = 2.0
 BUCKET_TICK_SECONDS = 10.0  # Each one is a request that is paid for.
@@ -46,7 +54,7 @@ class Watchdog:
     processes: int,
     leave: Callable[[int], object] = os._exit,
   ):
-    """Starts the thread.
+    """Starts the threads.
 
     Args:
       directory: of the processes' files, on a disk that they share or in a
@@ -66,20 +74,21 @@ class Watchdog:
     self._since = time.monotonic()
     self._began = time.time()
     self._closed = threading.Event()
+    self._threads = [threading.Thread(target=self._watch, daemon=True)]
     if processes > 1:
-      directory.mkdir(parents=True, exist_ok=True)
-      self._write()
-    self._thread = threading.Thread(target=self._watch, daemon=True)
-    self._thread.start()
+      self._threads.append(threading.Thread(target=self._share, daemon=True))
+    for thread in self._threads:
+      thread.start()
 
   def at(self, step: int, phase: str) -> None:
     """This process has come to a phase of a step; costs nothing."""
     self._place, self._since = (step, phase), time.monotonic()
 
   def close(self) -> None:
-    """Ends the thread."""
+    """Ends the threads."""
     self._closed.set()
-    self._thread.join()
+    for thread in self._threads:
+      thread.join(ANSWER_SECONDS)
 
   @property
   def _tick(self) -> float:
@@ -87,25 +96,30 @@ class Watchdog:
     longest = BUCKET_TICK_SECONDS if in_bucket else TICK_SECONDS
     return min(longest, self.limit / 10)
 
+  def _share(self) -> None:
+    """Says where this process is, and hears of others that have failed."""
+    self._write()
+    while not self._closed.wait(self._tick):
+      self._write()
+      self._follow(self._failure())
+
   def _watch(self) -> None:
+    """Looks at the time."""
     warned_at = None
     while not self._closed.wait(self._tick):
-      if self._processes > 1:
-        self._write()
-        self._follow()
       place, waited = self._place, time.monotonic() - self._since
       if waited > self.limit:
         self._end(waited)
       if waited > self.limit / 2 and warned_at != place:
         warned_at = place
-        self._say(self.explain())
+        self._say(self._explained())
         faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
 
   def _end(self, waited: float) -> None:
     """Leaves at once: the main thread waits for what may never come."""
     error = errors.StalledError(
-      f'{self.explain()}; ended after {waited:.0f} s, look at that host, then '
-      'run the same command again (or raise --config.train.stall_seconds)'
+      f'{self._explained()}; ended after {waited:.0f} s, look at that host, '
+      'then run the same command again (or raise --config.train.stall_seconds)'
     )
     self._tell(error.exit_code, str(error))
     self._end_with(error.exit_code, str(error))
@@ -118,39 +132,63 @@ class Watchdog:
     """
     if self._processes == 1:
       return
-    self._closed.set()
-    self._follow()  # A lost connection to one that failed is no cause.
-    if not isinstance(error, errors.UserError):
+    # A lost connection to one that failed is no cause.
+    self._follow(self._soon(self._failure, None))
+    ours = isinstance(error, errors.UserError)
+    # All processes save together: one that is killed fails the others' saves.
+    saves = isinstance(error, errors.CheckpointError)
+    if not ours or (saves and self._place[1] != 'start'):
       if gone := self._gone():
         error = errors.StalledError(
           f'process {", ".join(map(str, gone))} is gone; look at that host, '
           'then run the same command again'
         )
-      else:
+      elif not ours:
         traceback.print_exception(error)
+    self._closed.set()
     code = getattr(error, 'exit_code', 1)
     self._tell(code, str(error))
     self._end_with(code, str(error))
 
+  def _soon(self, work: Callable[[], T], otherwise: T) -> T:
+    """What work() gives, or `otherwise` if disk or bucket do not answer."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(work()), daemon=True)
+    thread.start()
+    thread.join(ANSWER_SECONDS)
+    return found[0] if found else otherwise
+
   def _gone(self) -> list[int]:
     """The processes that write no more, after a few ticks."""
-    others = [p for p in range(self._processes) if p != self._process]
-    before = {p: self._get(self._file(p)) for p in others}
+    before = self._soon(self._all, {})
     time.sleep(3 * self._tick)
-    self._follow()
-    return [p for p in others if self._get(self._file(p)) == before[p]]
+    self._follow(self._soon(self._failure, None))
+    after = self._soon(self._all, {})
+    gone = [p for p in before if p in after and after[p] == before[p]]
+    # Where this one cannot write, the others cannot either.
+    return [] if self._process in gone else gone
+
+  def _all(self) -> dict[int, dict[str, Any] | None]:
+    """{process: what it wrote last, since this one began}."""
+    self._write()
+    return {p: self._get(self._file(p)) for p in range(self._processes)}
 
   def _tell(self, code: int, error: str) -> None:
     """Lets the others know."""
     if self._processes > 1:
       said = {'process': self._process, 'code': code, 'error': error}
-      self._put(self._directory / FAILED, said)
+      self._soon(lambda: self._put(self._directory / FAILED, said), None)
 
-  def _follow(self) -> None:
-    """Ends this process if another one has failed."""
-    said = self._get(self._directory / FAILED)
+  def _failure(self) -> dict[str, Any] | None:
+    """What one that has failed has told."""
+    return self._get(self._directory / FAILED)
+
+  def _follow(self, said: dict[str, Any] | None) -> None:
+    """Ends this process if another one has failed, which has said so."""
+    if said is None or said['process'] == self._process:
+      return
     # One of an earlier start may be only seconds old.
-    if said is not None and said['time'] > self._began:
+    if said['time'] > self._began:
       self._end_with(
         said['code'], f'process {said["process"]}: {said["error"]}'
       )
@@ -162,6 +200,15 @@ class Watchdog:
       # behind in saying why they end.
       time.sleep(3 * self._tick)
     self._leave(code)
+
+  def _explained(self) -> str:
+    """See `explain`; that of this process alone if its files do not answer."""
+    step, phase = self._place
+    silent = (
+      f'{self._directory} does not answer; this is process {self._process} '
+      f'({phase}) at step {step}'
+    )
+    return self._soon(self.explain, silent)
 
   def explain(self) -> str:
     """'waiting for process 1 (data) at step 5', from the files of all."""
@@ -198,10 +245,10 @@ class Watchdog:
     try:
       text = json.dumps(said | {'time': time.time()})
       storage.write(file, text, scratch)
-    except Exception as e:  # A full disk must not end the run from here.
-      if not storage.is_refusal(e):
-        raise
-      self._say(f'note: {file} could not be written ({storage.said(e)})')
+    # A full disk must not end the run from here.
+    except (OSError, errors.CheckpointError) as e:
+      why = storage.said(e.__cause__ or e)
+      self._say(f'note: {file} could not be written ({why})')
 
   def _get(self, file: epath.Path) -> dict[str, Any] | None:
     """What stands in a file, unless it is of an earlier start."""

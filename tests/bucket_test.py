@@ -101,6 +101,22 @@ def test_commands_that_read_a_run_read_it_from_a_bucket(
   assert b'perplexity' in store.objects['runs']['report/report.md'].data
 
 
+def test_what_cannot_be_written_back_is_one_line(resumed, store, leviathan):
+  store.read_only.add('runs')
+  try:
+    for command in (
+      ('evaluate', '--workdir=gs://runs/run'),
+      ('report', '--workdirs=gs://runs/run', '--output=gs://runs/other'),
+    ):
+      code, _, err = leviathan(*command)
+      assert code in (2, 4)
+      (line,) = [x for x in err.splitlines() if 'error' in x.lower()]
+      assert line.startswith('error: ') and 'gs://runs/' in line
+      assert 'Traceback' not in err
+  finally:
+    store.read_only.remove('runs')
+
+
 def test_processes_share_a_bucket(store, flags):
   done = subprocess.run(
     [sys.executable, 'launch/local.py', '--processes=2', '--devices=4', '--']
@@ -110,6 +126,7 @@ def test_processes_share_a_bucket(store, flags):
     capture_output=True,
     text=True,
     env=os.environ | {'XLA_FLAGS': ''},
+    timeout=600,
   )
   assert done.returncode == 0, done.stdout + done.stderr
   steps = [r['step'] for r in rows('gs://runs/pod') if r['split'] == 'train']

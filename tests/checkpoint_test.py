@@ -661,3 +661,25 @@ def test_numbers_that_no_step_could_have_made_are_damage(
   step, restored, notes = found.restore_latest(parts.abstract_state)
   assert step == 6 and '7 is passed over' in notes[0]
   assert_equal(restored.params, state.params)
+
+
+@pytest.mark.parametrize(
+  'refused',
+  ['runs/$', 'runs/run/9/_CHECKPOINT_METADATA', 'runs/run/9/params/'],
+)
+def test_what_a_bucket_refuses_does_not_bring_back_an_older_step(
+  store, refused
+):
+  directory = epath.Path('gs://runs/run')
+  if not store.names('runs'):
+    for step in (7, 9):
+      save(directory, small(step), keep=2)
+  store.refused = f'GET {refused}'
+  try:
+    with pytest.raises(errors.CheckpointError) as caught:
+      checkpoint.Checkpoints(directory, 2).restore_latest(abstract(small(0)))
+  finally:
+    store.refused = None
+  assert 'no access' in str(caught.value) and '\n' not in str(caught.value)
+  found = checkpoint.Checkpoints(directory, 2)
+  assert found.restore_latest(abstract(small(0)))[0] == 9

@@ -45,8 +45,10 @@ class FakeGCS:
     forbidden: buckets that refuse to be read and written.
     read_only: buckets that refuse to be written.
     requests: 'POST bucket/name' of all that was written, in order.
-    held: a pattern of such requests, which are never answered until it changes,
-      and then refused.
+    refused: a pattern of 'GET bucket/name' and the like that get no access.
+    lost: a pattern of such requests; one is done, and its answer is lost.
+    held: a pattern of requests that write, which are never answered until it
+      changes, and then refused.
   """
 
   def __init__(self, *buckets: str):
@@ -55,6 +57,8 @@ class FakeGCS:
     self.forbidden: set[str] = set()
     self.read_only: set[str] = set()
     self.requests: list[str] = []
+    self.refused: str | None = None
+    self.lost: str | None = None
     self.held: str | None = None
     self.lock = threading.Condition()
     self._generations = itertools.count(1)
@@ -120,6 +124,8 @@ class FakeGCS:
     if bucket not in self.objects:
       raise _RefusedError(404, 'The specified bucket does not exist.')
     objects = self.objects[bucket]
+    if self.refused and re.search(self.refused, f'{method} {bucket}/{name}'):
+      raise _RefusedError(403, f'no access to {name}')
     if method == 'GET' and not name:
       if not path.endswith('/o'):
         return _json({'kind': 'storage#bucket', 'name': bucket})
@@ -138,6 +144,9 @@ class FakeGCS:
     if method == 'DELETE':
       self._get(bucket, name, query)
       del objects[name]
+      if self.lost and re.search(self.lost, request):
+        self.lost = None
+        raise _RefusedError(503, 'lost')
       return 204, {}, b''
     found = self._get(bucket, name, {})
     if to := re.fullmatch(r'/(?:rewrite|copy)To/b/([^/]+)/o/(.+)', rest):

@@ -9,6 +9,7 @@ import pytest
 from leviathan import errors
 from leviathan import experiment
 from leviathan import sinks
+from leviathan import storage
 
 CONFIG = {'model': {'width': 32}}
 
@@ -191,3 +192,21 @@ def test_all_sinks_get_every_row():
   for spy in spies:
     assert spy.rows == [(3, {'train/tokens': 30.0, 'train/loss': 1.0})]
     assert spy.closed
+
+
+def test_a_bucket_gets_tensorboard_s_files(store, tmp_path):
+  run('tensorboard', 'gs://runs/run', 1, 25)
+  (name,) = store.names('runs', 'run/tensorboard/')
+  (tmp_path / 'tensorboard').mkdir()
+  data = store.objects['runs'][name].data
+  (tmp_path / 'tensorboard' / 'events').write_bytes(data)
+  found = tensorboard(tmp_path)
+  assert found['train/loss'] == {step: [step] for step in range(1, 26)}
+
+
+def test_a_bucket_that_refuses_tensorboard_s_files_holds_nothing_up(
+  store, monkeypatch, caplog
+):
+  monkeypatch.setattr(storage, 'UPLOAD_SECONDS', -1.0)
+  run('tensorboard', 'gs://readable/run', 1, 25)
+  assert '/tensorboard/' in caplog.text and 'cannot be written' in caplog.text

@@ -1,10 +1,12 @@
 """What is written into a bucket is whole; what refuses says so in a line."""
 
 import importlib.util
+import os
 
 from etils import epath
 import pytest
 
+from leviathan import checkpoint
 from leviathan import errors
 from leviathan import metrics
 from leviathan import step_folder
@@ -32,7 +34,7 @@ def steps(path):
 def put(folder, *more):
   """A folder of a step, as Orbax leaves it."""
   for name in ('params/_METADATA', 'params/d/1', *more):
-    (folder / name).write_text('x')
+    storage.write(folder / name, 'x')
   (folder / step_folder.METADATA).write_text('{"custom_metadata": {}}')
 
 
@@ -86,7 +88,9 @@ def test_a_local_directory_ends_in_the_bucket(top):
   assert not here.exists()
 
 
-def test_rows_are_uploaded_by_sync_and_evaluations_and_not_each_step(top):
+def test_rows_are_uploaded_by_sync_and_evaluations_and_not_each_step(
+  top, store
+):
   path = top / 'metrics.jsonl'
   writer = metrics.Writer(path, 0, False)
   writer.write(row(1))
@@ -96,18 +100,23 @@ def test_rows_are_uploaded_by_sync_and_evaluations_and_not_each_step(top):
   assert steps(path) == [1, 2]
   writer.write(row(3))
   assert steps(path) == [1, 2]
+  store.requests.clear()
   writer.write(row(3, 'validation/a'))
-  assert steps(path) == [1, 2, 3, 3]
+  writer.write(row(3, 'validation/b'))
   writer.write(row(4))
+  assert steps(path) == [1, 2, 3, 3, 3, 4]
+  writes = [r for r in store.requests if r.endswith('metrics.jsonl')]
+  assert len(writes) == 1, 'a bucket limits how often'
+  writer.write(row(5))
+  assert steps(path)[-1] == 4
   writer.close()
-  assert steps(path) == [1, 2, 3, 3, 4]
+  assert steps(path)[-1] == 5
 
 
 def test_rows_are_uploaded_after_a_while(top, monkeypatch):
-  monkeypatch.setattr(metrics, 'UPLOAD_SECONDS', -1.0)
+  monkeypatch.setattr(storage, 'UPLOAD_SECONDS', -1.0)
   path = top / 'metrics.jsonl'
   writer = metrics.Writer(path, 0, False)
-  monkeypatch.setattr(writer, '_took', -1.0)
   writer.write(row(1))
   assert steps(path) == [1]
 
@@ -118,13 +127,36 @@ def test_rows_that_are_not_uploaded_fail_the_save_and_not_a_step(store, top):
   store.read_only.add('runs')
   try:
     writer.write(row(1, 'validation/a'))
+    writer.write(row(2))
     with pytest.raises(errors.CheckpointError, match='metrics.jsonl') as caught:
       writer.sync()
     assert '\n' not in str(caught.value)
   finally:
     store.read_only.remove('runs')
   writer.sync()
-  assert steps(path) == [1]
+  assert steps(path) == [1, 2]
+
+
+def test_closing_writes_what_is_owed_and_hides_no_other_error(
+  store, top, caplog
+):
+  writer = metrics.Writer(top / 'metrics.jsonl', 0, False)
+  writer.write(row(1))
+  writer.sync()
+  store.read_only.add('runs')
+  try:
+    writer.close()
+    writer.write(row(2))
+    with pytest.raises(KeyError):
+      try:
+        raise KeyError
+      finally:
+        writer.close()
+    assert 'metrics.jsonl cannot be written' in caplog.text
+    with pytest.raises(errors.CheckpointError, match='metrics.jsonl'):
+      writer.close()
+  finally:
+    store.read_only.remove('runs')
 
 
 def test_on_resuming_rows_that_come_again_are_dropped(top):
@@ -138,6 +170,54 @@ def test_on_resuming_rows_that_come_again_are_dropped(top):
   again.write(row(4))
   again.close()
   assert steps(path) == [1, 2, 3, 4]
+
+
+def test_a_bucket_that_refuses_is_not_taken_for_an_empty_one(store, top):
+  put(top / '3', step_folder.COMMITTED)
+  steps = checkpoint.Checkpoints(top)
+  store.forbidden.add('runs')
+  try:
+    for ask in (
+      lambda: step_folder.steps(top),
+      lambda: step_folder.fault(top / '3', ITEMS),
+      lambda: checkpoint.Checkpoints(top, keep=1),
+      steps.latest,
+    ):
+      with pytest.raises(errors.CheckpointError, match='cannot be read') as e:
+        ask()
+      assert '\n' not in str(e.value)
+  finally:
+    store.forbidden.remove('runs')
+  assert steps.latest() == 3
+
+
+def test_a_disk_that_refuses_to_list_a_folder_is_said(tmp_path, monkeypatch):
+  folder = epath.Path(tmp_path) / '3'
+  put(folder)
+  scandir = os.scandir
+
+  def refuse(path):
+    if os.fspath(path).endswith('params'):
+      raise PermissionError(13, 'Permission denied')
+    return scandir(path)
+
+  monkeypatch.setattr(os, 'scandir', refuse)
+  with pytest.raises(PermissionError):
+    storage.files(folder)
+  said = step_folder.fault(folder, ITEMS)
+  assert said == 'it cannot be read: Permission denied'
+
+
+def test_a_deletion_whose_answer_is_lost_is_done(store, top):
+  folder = top / '3'
+  step_folder.begin(folder)
+  put(folder, step_folder.COMMITTED)
+  store.lost = 'DELETE runs/here/3.saving'
+  step_folder.end(folder)
+  assert store.lost is None and step_folder.leftovers(top) == []
+  store.lost = 'DELETE runs/here/3.deleted'
+  step_folder.delete(folder)
+  assert store.lost is None and storage.files(top) == {}
 
 
 def test_a_save_is_whole_once_it_was_committed_or_listed(top):

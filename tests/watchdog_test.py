@@ -104,12 +104,39 @@ def test_in_a_bucket_that_fails_it_goes_on_and_asks_less_often(store):
   store.forbidden.add('runs')
   try:
     dogs[0]._write()
-    dogs[0]._follow()
+    dogs[0]._follow(dogs[0]._failure())
   finally:
     store.forbidden.remove('runs')
     for dog in dogs:
       dog.close()
   assert len(said) == 1 and 'could not be written (Forbidden' in said[0]
+
+
+def test_a_bucket_that_never_answers_does_not_hold_it_up(
+  store, monkeypatch, capfd
+):
+  monkeypatch.setattr(watchdog, 'ANSWER_SECONDS', 0.2)
+  codes = []
+  store.hold('runs/hanging/')
+  try:
+    dog = watchdog.Watchdog(
+      epath.Path('gs://runs/hanging'),
+      0.5,
+      lambda line: None,
+      process=1,
+      processes=2,
+      leave=codes.append,
+    )
+    dog.at(3, 'step')
+    until = time.monotonic() + 60
+    while not codes and time.monotonic() < until:
+      time.sleep(0.01)
+    dog.fail(errors.NotFiniteError('the loss is nan'))
+    dog.close()
+  finally:
+    store.hold(None)
+  assert codes[0] == 6 and 5 in codes
+  assert 'process 0 (start); start the same command' in capfd.readouterr().err
 
 
 @pytest.mark.parametrize('bucket', [False, True])
@@ -158,7 +185,7 @@ def test_a_failure_of_an_earlier_start_ends_nothing(tmp_path):
     processes=2,
     leave=codes.append,
   )
-  dog._follow()
+  dog._follow(dog._failure())
   dog.close()
   assert codes == []
 
@@ -188,3 +215,65 @@ def test_a_lost_connection_is_laid_to_the_process_that_is_gone(dog, capfd):
   found.fail(RuntimeError('connection closed by peer'))
   assert codes == [6]
   assert 'error: process 1, 2 is gone; look at' in capfd.readouterr().err
+
+
+def test_a_save_that_fails_because_others_are_gone_is_not_its_fault(dog, capfd):
+  found, _, place = dog
+  codes = []
+  found._leave = codes.append
+  found.limit = 1.0  # So that ticks are short.
+  found.at(7, 'step')
+  place(1, 7, 'save')
+  place(2, 7, 'save')
+  found.fail(errors.CheckpointError('saving step 6 failed'))
+  assert codes == [6]
+  assert 'error: process 1, 2 is gone; look at' in capfd.readouterr().err
+
+
+def test_a_save_that_fails_while_others_are_there_is_told(
+  tmp_path, capfd, monkeypatch
+):
+  monkeypatch.setattr(watchdog, 'TICK_SECONDS', 0.2)
+  codes = {0: [], 1: []}
+  dogs = [
+    watchdog.Watchdog(
+      epath.Path(tmp_path),
+      1000.0,
+      lambda line: None,
+      process=process,
+      processes=2,
+      leave=codes[process].append,
+    )
+    for process in codes
+  ]
+  for dog in dogs:
+    dog.at(7, 'save')
+  dogs[1].fail(errors.CheckpointError('the disk is full'))
+  for dog in dogs:
+    dog.close()
+  assert codes[1] == [4]
+  assert 'error: the disk is full' in capfd.readouterr().err
+
+
+def test_where_nothing_can_be_written_nobody_is_said_to_be_gone(
+  store, capfd, monkeypatch
+):
+  monkeypatch.setattr(watchdog, 'BUCKET_TICK_SECONDS', 0.1)
+  codes = []
+  store.read_only.add('runs')
+  try:
+    dog = watchdog.Watchdog(
+      epath.Path('gs://runs/refused'),
+      1000.0,
+      lambda line: None,
+      process=1,
+      processes=2,
+      leave=codes.append,
+    )
+    dog.at(3, 'save')
+    dog.fail(errors.CheckpointError('saving step 2 failed'))
+    dog.close()
+  finally:
+    store.read_only.remove('runs')
+  assert codes == [4]
+  assert 'error: saving step 2 failed' in capfd.readouterr().err

@@ -18,6 +18,7 @@ from leviathan import errors
 from leviathan import evaluate
 from leviathan import restore
 from leviathan import results as results_lib
+from leviathan import rundir
 from leviathan.cli import run_flags
 from leviathan.eval import harness
 
@@ -62,6 +63,7 @@ def main(argv) -> None:
   del argv
   names = _tasks()
   loaded = restore.with_table(run_flags.restored())
+  rundir.check_writable(loaded.run.path)
   found = _by_harness if HARNESS.value else _by_us
   pieces = []
   for results in found(loaded, names):

@@ -3,6 +3,7 @@
 Rows are read in a random order, some hundred bytes at a time, from disks only.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -27,7 +28,8 @@ def local(directory: epath.Path) -> epath.Path:
   """A dataset's directory on a disk: itself, or a copy of one in a bucket.
 
   Copies lie in $XDG_CACHE_HOME/leviathan (~/.cache/leviathan), one for each
-  manifest. Processes may ask for the same one at once.
+  manifest. Processes may ask for the same one at once: one copies, and the
+  others wait.
 
   Raises:
     DataError: a shard is not what the manifest says, the disk has too little
@@ -39,18 +41,24 @@ def local(directory: epath.Path) -> epath.Path:
   source = directory / manifest_lib.FILE
   if not source.exists():
     return directory  # Whoever opens it says so.
+  # An empty one counts as unset.
+  cache = epath.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache')
+  copy = cache.expanduser() / 'leviathan'
   try:
     text = source.read_text()
-    cache = epath.Path(os.environ.get('XDG_CACHE_HOME', '~/.cache'))
-    name = hashlib.sha256(text.encode()).hexdigest()[:16]
-    copy = cache.expanduser() / 'leviathan' / name
+    copy /= hashlib.sha256(text.encode()).hexdigest()[:16]
     if not (copy / manifest_lib.FILE).exists():
-      _copy(directory, manifest_lib.Manifest.from_json(text, str(source)), copy)
+      manifest = manifest_lib.Manifest.from_json(text, str(source))
+      copy.parent.mkdir(parents=True, exist_ok=True)
+      with open(copy.with_name(f'{copy.name}.lock'), 'w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (copy / manifest_lib.FILE).exists():  # By another process.
+          _copy(directory, manifest, copy)
   except Exception as e:
     if not storage.is_refusal(e):
       raise
     raise errors.DataError(
-      f'{directory} cannot be copied to a disk ({storage.said(e)}); mend that, '
+      f'{directory} cannot be copied to {copy} ({storage.said(e)}); mend that, '
       'or copy it yourself'
     ) from e
   return copy

@@ -1,11 +1,16 @@
 """A dataset in a bucket is read from a copy that is known to be the same."""
 
+from concurrent import futures
 import shutil
+import time
 
+from etils import epath
 import numpy as np
 import pytest
 
 from leviathan import errors
+from leviathan import storage
+from leviathan.data import copies as copies_lib
 from leviathan.data import records
 
 
@@ -71,6 +76,33 @@ def test_a_disk_without_space_is_named_before_anything_is_copied(
   with pytest.raises(errors.DataError, match='where 9 are free'):
     records.open_dataset(uploaded)
   assert not list(tmp_path.rglob('shard-*'))
+
+
+def test_of_several_that_ask_at_once_one_copies(
+  uploaded, tmp_path, monkeypatch
+):
+  names, download = [], storage.download
+
+  def slow(path, target):
+    names.append(path.name)
+    time.sleep(0.2)
+    download(path, target)
+
+  monkeypatch.setattr(storage, 'download', slow)
+  with futures.ThreadPoolExecutor() as threads:
+    found = list(threads.map(copies_lib.local, [epath.Path(uploaded)] * 3))
+  assert len(set(found)) == 1 and found[0] == epath.Path(*copies(tmp_path))
+  assert len(names) == len(set(names)) > 0
+
+
+def test_an_empty_variable_is_none_and_what_refuses_is_named(
+  uploaded, tmp_path, monkeypatch
+):
+  monkeypatch.setenv('XDG_CACHE_HOME', '')
+  monkeypatch.setenv('HOME', str(tmp_path / 'home'))
+  (tmp_path / 'home').write_text('a file')
+  with pytest.raises(errors.DataError, match=f'{tmp_path}/home/.cache/lev'):
+    records.open_dataset(uploaded)
 
 
 @pytest.mark.parametrize('url', ['gs://nowhere/data', 'gs://runs/none'])
