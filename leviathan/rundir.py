@@ -307,16 +307,19 @@ def check_writable(directory: epath.Path) -> None:
     CheckpointError: that fails.
   """
   path = directory
-  while not path.exists() and path != path.parent:
+  # In a bucket there need be no directory, and leave may be for this one alone.
+  while not (storage.in_bucket(path) or path.exists() or path == path.parent):
     path = path.parent
   probe = path / f'.probe-{secrets.token_hex(8)}'
   try:
     probe.write_text('')
     probe.unlink()
-  except OSError as e:
+  except Exception as e:
+    if not storage.is_refusal(e):
+      raise
     raise errors.CheckpointError(
-      f'--workdir={directory}: nothing can be written to {path} ({e}); give '
-      'another directory, or mend its permissions'
+      f'--workdir={directory}: nothing can be written to {path} '
+      f'({storage.said(e)}); give another directory, or mend its permissions'
     ) from e
 
 
