@@ -119,7 +119,7 @@ CHIPS = {
       bandwidth=3690e9,
       interconnect=300e9,
       peak=1153.5e12,
-      shapes=_CUBES,
+      shapes=(*_CUBES, '16x16x24'),
       cubes=True,
       most=9216,
     ),
