@@ -113,7 +113,8 @@ def test_slices_compiles_each_once(tmp_path):
   assert page.read_text() == f'Text.\n<!-- tables -->\n\n{first.stdout[:-1]}'
   # What else has rows stays on the page.
   with file.open('a') as opened:
-    opened.write(file.read_text().splitlines()[1].replace('tied.py', 'lev.py'))
+    row = file.read_text().splitlines()[1]
+    opened.write('\n' + row.replace('tied.py', 'lev.py'))
   tables()
   for name in ('tied', 'lev'):
     assert f'### `{name}.py:smoke`' in page.read_text()
