@@ -5,10 +5,12 @@
 Needs the extra `tpu` or `test`. Compiles each config for each slice, as it is
 or with the first settings that make it fit (minutes each), and appends one JSON
 row for each to --rows; what has a row there is not compiled again, so delete
-the file when the code has changed. Then prints a table for each config, and
-puts them below the line `<!-- tables -->` of --page.
+the file when the code has changed. A compiler that is killed leaves no row.
+Then prints a table for each config that has rows there, and puts them below the
+line `<!-- tables -->` of --page.
 """
 
+import collections
 import importlib
 import json
 import pathlib
@@ -16,6 +18,7 @@ import sys
 
 from absl import app
 from absl import flags
+import jax
 
 from leviathan import aot
 from leviathan import chips
@@ -60,29 +63,41 @@ def measure(name: str, topology: chips.Topology, key: str) -> dict:
     print(f'{name}: {line}', file=sys.stderr, flush=True)
 
   fit, why = fitting.anyhow(config, topology, say=say)
-  return {'key': key} | compiled.row(topology, fit, why)
+  row = compiled.row(topology, fit, why)
+  say(f'{topology}: {compiled.verdict(row)}')
+  return {'key': key} | row
 
 
 def main(argv) -> None:
   """Compiles what has no row, and prints the tables."""
   del argv
+  # Shapes are made here, for the CPU: a TPU or GPU that is here may be in use.
+  jax.config.update('jax_platforms', 'cpu')
   file = pathlib.Path(ROWS.value)
   topologies = [chips.parse(text) for text in TOPOLOGIES.value]
   for topology in topologies:
     aot.check_compiler(topology)
-  rows, parts = read(file), []
+  rows = read(file)
   for name in (f'{a}.py:{s}' for s in SCALES.value for a in ARMS.value):
-    table = []
     for topology in topologies:
       key = f'{name} {topology}'
-      if key not in rows:
+      if key in rows:
+        continue
+      try:
         rows[key] = measure(name, topology, key)
-        with file.open('a') as opened:
-          # A line of its own, also after one that was cut short.
-          opened.write(f'\n{json.dumps(rows[key])}\n')
-      table.append(rows[key])
-    parts.append(f'### `{name}`\n\n{compiled.table(table)}\n')
-  text = '\n'.join(parts)
+      except aot.CompilerError as e:
+        print(f'{name}: {e}', file=sys.stderr, flush=True)
+        continue
+      with file.open('a') as opened:
+        # A line of its own, also after one that was cut short.
+        opened.write(f'\n{json.dumps(rows[key])}\n')
+  tables = collections.defaultdict(list)
+  for key, row in rows.items():
+    tables[key.partition(' ')[0]].append(row)
+  text = '\n'.join(
+    f'### `{name}`\n\n{compiled.table(table)}\n'
+    for name, table in tables.items()
+  )
   print(text)
   if PAGE.value is not None:
     page = pathlib.Path(PAGE.value)

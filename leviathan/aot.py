@@ -6,6 +6,7 @@ TPU's compiler ends the process that it runs in.
 
 from collections.abc import Callable
 import dataclasses
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -27,6 +28,7 @@ from leviathan import experiment
 from leviathan import flops
 from leviathan import hlo
 from leviathan import parameters
+from leviathan import replica_groups
 from leviathan import sharding
 
 BUFFERS = 5  # The largest, that are named.
@@ -41,9 +43,13 @@ INSTALL = "pip install 'leviathan[tpu]'"
 # What `of` gives: plain numbers, texts, lists and dicts, as in JSON.
 Facts = dict[str, Any]
 # (config, topology, bytes that a device may hold) -> what a compile found.
-Compile = Callable[
-  [experiment.Config, chips.Topology, int | None], 'dict[str, Any]'
-]
+Compile = Callable[[experiment.Config, chips.Topology, int | None], Facts]
+
+
+class CompilerError(errors.UserError):
+  """The compiler came to a sudden end: whether a run fits is not known."""
+
+  exit_code = 2
 
 
 def devices_of(topology: chips.Topology) -> list[Any]:
@@ -100,7 +106,8 @@ def of(
       devices of the CPU do not have.
 
   Raises:
-    ConfigError: the config does not suit the devices.
+    ConfigError: the config does not suit the devices, or the compiler refuses
+      the program for other reasons than the memory that it needs.
   """
   chip = topology.chip
   if capacity is None and chip is not None:
@@ -113,6 +120,12 @@ def of(
   except jax.errors.JaxRuntimeError as e:
     if 'RESOURCE_EXHAUSTED' not in str(e):
       raise
+    if not hlo.is_of_hbm(str(e)):
+      # A kernel has asked for more than there is on the chip itself.
+      raise errors.ConfigError(
+        f'--topology={topology}: the compiler refuses the program '
+        f'({errors.first_line(e)}); give other settings'
+      ) from e
     memory, found = _refused(parts, str(e)), {}
   else:
     memory = _memory(compiled.memory_analysis())
@@ -236,7 +249,10 @@ def floor(config: experiment.Config, topology: chips.Topology) -> int:
   """
   sizes = config.mesh.sizes(topology.devices)
   mesh = jax.sharding.AbstractMesh(sizes, sharding.AXES)
-  parts = experiment.Experiment(config, mesh)  # pyright: ignore
+  parts = experiment.Experiment(
+    config,
+    mesh,  # pyright: ignore[reportArgumentType]
+  )
   parts.check_train_batch()
   state = sharding.table(parts.abstract_state).totals()['total']
   gradients = sharding.table(parts.abstract_state.params).totals()['total']
@@ -260,8 +276,8 @@ def _estimate(
 
   None where the chip or the program is not known. Memory: the state once in
   and once out, temporaries written and read once. Collectives: the bytes that
-  a device must pass on, over all its links at once; what crosses slices goes
-  over another network, and is counted but not timed.
+  a device must pass on, over all its links at once; what crosses slices, or
+  may, goes over another network, and is counted but not timed.
   """
   chip = topology.chip
   if chip is None or collectives is None:
@@ -269,7 +285,8 @@ def _estimate(
   across = [
     c['moved']
     for c in collectives
-    if topology.slices > 1 and 'data' in c['axes'].split('+')
+    if topology.slices > 1
+    and {'data', replica_groups.UNKNOWN} & {*c['axes'].split('+')}
   ]
   moved = sum(c['moved'] for c in collectives) - sum(across)
   touched = 2 * ((memory['arguments'] or 0) + (memory['temporaries'] or 0))
@@ -302,7 +319,8 @@ def in_child(
   """`of`, in a process of its own.
 
   Raises:
-    UserError: what `of` refuses; or the process came to a sudden end.
+    UserError: what `of` refuses; CompilerError if the process came to a sudden
+      end.
   """
   check_compiler(topology)
   request = {
@@ -343,8 +361,11 @@ def _death(
   if child.returncode == 1:
     return RuntimeError(f'compiling for {topology}:\n{child.stderr}')
   last = (said or ['nothing was said'])[-1].strip()[:200]
-  return errors.ConfigError(
-    f'--topology={topology}: the compiler ended with code {child.returncode} '
+  compiler = 'the compiler'
+  if topology.chip is not None:
+    compiler = f'libtpu {importlib.metadata.version("libtpu")}'
+  return CompilerError(
+    f'--topology={topology}: {compiler} ended with code {child.returncode} '
     f'({last}); give another slice, or see whether memory is free here'
   )
 

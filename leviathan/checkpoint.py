@@ -29,6 +29,7 @@ from leviathan import pod
 from leviathan import state as state_lib
 from leviathan import step_folder
 from leviathan import storage
+from leviathan import units
 
 READ_REMEDY = 'restore its folder or take another step'
 WRITE_REMEDY = 'free space or give another --workdir, and start again'
@@ -262,8 +263,8 @@ class Checkpoints:
     free = shutil.disk_usage(path).free
     if free < needed:
       raise errors.CheckpointError(
-        f'{self._directory}: a checkpoint needs {_readable(needed)} and '
-        f'{_readable(free)} are free, {WRITE_REMEDY} ({self._last_good()})'
+        f'{self._directory}: a checkpoint needs {units.size(needed)} and '
+        f'{units.size(free)} are free, {WRITE_REMEDY} ({self._last_good()})'
       )
 
   def _last_good(self) -> str:
@@ -455,14 +456,6 @@ def _forms(item: str, tree: Any, cast: bool) -> dict[str, str]:
     type_ = '' if cast else f'{np.dtype(leaf.dtype).name} '
     forms[f'{item}/{name}'] = f'{type_}{tuple(leaf.shape)}'
   return forms
-
-
-def _readable(size: int) -> str:
-  """'20.0 MB'."""
-  for unit, scale in (('GB', 1e9), ('MB', 1e6), ('kB', 1e3)):
-    if size >= scale:
-      return f'{size / scale:.1f} {unit}'
-  return f'{size} bytes'
 
 
 class _explained:

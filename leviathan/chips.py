@@ -94,7 +94,7 @@ CHIPS = {
       bandwidth=2765e9,
       interconnect=600e9,
       peak=459e12,
-      shapes=_CUBES,
+      shapes=(*_CUBES, '16x16x24'),
       cubes=True,
       most=6144,
     ),
@@ -119,7 +119,7 @@ CHIPS = {
       bandwidth=3690e9,
       interconnect=300e9,
       peak=1153.5e12,
-      shapes=_CUBES,
+      shapes=(*_CUBES, '16x16x24'),
       cubes=True,
       most=9216,
     ),
@@ -223,10 +223,11 @@ def parse(text: str, slices: int = 1) -> Topology:
         'give cpu:8'
       )
   elif not _is_sold(chip, shape, sides):
+    more = f', and any multiples of 4 up to {chip.most} chips'
     raise errors.ConfigError(
       f'--topology={text!r}: there is no such slice of {name}; the nearest is '
       f'{name}:{_nearest(chip, sides)} (of {", ".join(chip.shapes)}'
-      f'{", and any multiples of 4" if chip.cubes else ""})'
+      f'{more if chip.cubes else ""})'
     )
   return Topology(chip, sides, count)
 

@@ -10,25 +10,11 @@ from leviathan import aot
 from leviathan import chips
 from leviathan import experiment
 from leviathan import fitting
+from leviathan import units
 from leviathan.report import markdown
 
 MEMORY = ('arguments', 'temporaries', 'outputs', 'code', 'peak', 'capacity')
 NONE = '-'
-
-
-def size(count: float | None) -> str:
-  """'9.59 GB', of 1e9 bytes."""
-  if count is None:
-    return 'unknown'
-  for unit, scale in (('GB', 1e9), ('MB', 1e6), ('kB', 1e3)):
-    if abs(count) >= scale:
-      return f'{count / scale:.2f} {unit}'
-  return f'{count:.0f} B'
-
-
-def duration(seconds: float) -> str:
-  """'0.310 s'."""
-  return f'{seconds:.3g} s' if seconds >= 1 else f'{1e3 * seconds:.3g} ms'
 
 
 def lines(facts: aot.Facts) -> Iterator[str]:
@@ -44,18 +30,20 @@ def lines(facts: aot.Facts) -> Iterator[str]:
     note = ' (less what is aliased)' if name == 'outputs' else ''
     value = facts['memory'][name]
     none = name == 'capacity' and value is None
-    yield f'  {name}{note}: {"of this device none" if none else size(value)}'
+    said = 'of this device none' if none else units.size(value)
+    yield f'  {name}{note}: {said}'
   if facts.get('buffers'):
     yield 'largest arrays:'
     for b in facts['buffers']:
-      yield f'  {size(b["bytes"])}  {b["of"]}  {b["name"]}'
+      yield f'  {units.size(b["bytes"])}  {b["of"]}  {b["name"]}'
   yield 'state, whole and on a device:'
   for name, part in facts['state'].items():
     yield (
-      f'  {name}: {part["parameters"]:,} parameters, {size(part["bytes"])}, '
-      f'{size(part["bytes_per_device"])}; optimizer '
-      f'{size(part["optimizer_bytes"])}, '
-      f'{size(part["optimizer_bytes_per_device"])}'
+      f'  {name}: {part["parameters"]:,} parameters, '
+      f'{units.size(part["bytes"])}, '
+      f'{units.size(part["bytes_per_device"])}; optimizer '
+      f'{units.size(part["optimizer_bytes"])}, '
+      f'{units.size(part["optimizer_bytes_per_device"])}'
     )
   if 'collectives' in facts:
     yield (
@@ -66,7 +54,7 @@ def lines(facts: aot.Facts) -> Iterator[str]:
     for c in facts['collectives']:
       yield (
         f'  {c["kind"]} over {c["axes"]}: {c["count"]} of '
-        f'{size(c["bytes"])}; a device passes on {size(c["moved"])}'
+        f'{units.size(c["bytes"])}; a device passes on {units.size(c["moved"])}'
       )
   yield from _cost(facts)
 
@@ -83,12 +71,10 @@ def _cost(facts: aot.Facts) -> Iterator[str]:
     return
   yield 'estimate of a step, each alone and used to the full:'
   for name in ('compute', 'memory', 'collective'):
-    yield f'  {name}: {duration(estimate[f"{name}_seconds"])}'
+    yield f'  {name}: {units.duration(estimate[f"{name}_seconds"])}'
   if estimate['across_slices_bytes']:
-    yield (
-      f'  across slices: {size(estimate["across_slices_bytes"])} a device, '
-      'which are not timed'
-    )
+    across = units.size(estimate['across_slices_bytes'])
+    yield f'  across slices: {across} a device, which are not timed'
   yield (
     f'  best MFU that may be hoped for: {estimate["best_mfu"]:.0%}, were all '
     'three done at once'
@@ -99,7 +85,9 @@ def too_large(
   config: experiment.Config, topology: chips.Topology, facts: aot.Facts
 ) -> str:
   """Why a config that was compiled does not fit, and what to change."""
-  needed, had = (size(facts['memory'][name]) for name in ('peak', 'capacity'))
+  needed, had = (
+    units.size(facts['memory'][name]) for name in ('peak', 'capacity')
+  )
   idea = next((fitting.flags(f) for f in fitting.tries(config, topology)), '')
   return (
     f'--topology={topology}: a device needs {needed} of {had}; '
@@ -128,7 +116,8 @@ def elsewhere(
   assert chip is not None  # The CPU has no capacity.
   said = (
     f'--topology={topology}: parameters, moments and gradients alone are '
-    f'{size(aot.floor(config, topology))} on a device of {size(chip.usable)}; '
+    f'{units.size(aot.floor(config, topology))} on a device of '
+    f'{units.size(chip.usable)}; '
   )
   for larger, fields in fitting.smallest(config, chip):
     with_fields = fitting.changed(config, fields)
@@ -142,9 +131,12 @@ def elsewhere(
       return (
         f'{said}the smallest slice on which it fits is {larger}'
         f'{_with(fields | fit.fields)}: '
-        f'{size(fit.facts["memory"]["peak"])} on a device'
+        f'{units.size(fit.facts["memory"]["peak"])} on a device'
       )
-  return f'{said}nor does it fit any slice of {chip.name}; give another chip'
+  return (
+    f'{said}it fits none of those listed ({", ".join(chip.shapes)}); give a '
+    'larger slice or another chip'
+  )
 
 
 def _with(fields: fitting.Fields) -> str:
@@ -176,13 +168,20 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
   return markdown.table(HEADER, [_cells(r) for r in rows])
 
 
+def verdict(row_: Mapping[str, Any]) -> str:
+  """Whether a row fits, and with which flags or why not."""
+  if row_['facts'] is None:
+    return f'no: {row_["why"]}'
+  said = fitting.flags(row_['fields'])
+  fits = 'not known' if row_['facts']['fits'] is None else 'yes'
+  return f'{fits}, with {said}' if said else fits
+
+
 def _cells(row_: Mapping[str, Any]) -> list[str]:
   facts = row_['facts']
-  cells = [row_['topology'], f'{row_["chips"]:,}']
+  cells = [row_['topology'], f'{row_["chips"]:,}', verdict(row_)]
   if facts is None:
-    return cells + [f'no: {row_["why"]}'] + [NONE] * (len(HEADER) - 3)
-  said = fitting.flags(row_['fields'])
-  fits = 'not known' if facts['fits'] is None else 'yes'
+    return cells + [NONE] * (len(HEADER) - len(cells))
   memory, estimate = facts['memory'], facts['estimate']
   times = [NONE] * 4
   if estimate is not None:
@@ -193,7 +192,6 @@ def _cells(row_: Mapping[str, Any]) -> list[str]:
   flops = facts['flops']
   return [
     *cells,
-    f'{fits}, with {said}' if said else fits,
     f'{memory["peak"] / 1e9:.2f}',
     f'{capacity / 1e9:.2f}' if capacity else NONE,
     f'{sum(c["moved"] for c in facts["collectives"]) / 1e9:.2f}',

@@ -54,7 +54,7 @@ def candidates(
   """What may make a run smaller: each thing alone, then more and more of them.
 
   In this order: micro-batches, layers that are computed again, parameters in
-  more parts, the loss in more parts.
+  more parts, the loss in more parts. Together, each is as strong as it can be.
   """
   levers = [
     [{'train.accumulation': n} for n in _accumulations(config, topology)],
@@ -90,12 +90,34 @@ def _remats(config) -> list[str]:
 def _more_fsdp(config, topology) -> Fields:
   """All that `data` need not have; nothing where that changes nothing."""
   data, _, tensor = config.mesh.sizes(topology.devices)
-  if data == topology.slices:
-    return {}
-  return {
-    'mesh.data': topology.slices,
-    'mesh.fsdp': topology.devices // topology.slices // tensor,
-  }
+  for sizes in _meshes(topology, [tensor]):
+    if sizes['mesh.data'] >= data:
+      break
+    fields = _differing(config, sizes)
+    if _suits(config, fields, topology, math.inf):
+      return fields
+  return {}
+
+
+def _meshes(
+  topology: chips.Topology, tensors: Sequence[int]
+) -> Iterator[Fields]:
+  """Those of which `data` divides over slices; parameters in most parts first.
+
+  So much `fsdp` may divide no width: 640 does not divide by 256.
+  """
+  of_slice = topology.devices // topology.slices
+  for tensor in dict.fromkeys(tensors):
+    for n in range(of_slice.bit_length()):
+      if of_slice % (tensor * 2**n) == 0:
+        data = topology.slices * 2**n
+        yield {'mesh.data': data, 'mesh.fsdp': -1, 'mesh.tensor': tensor}
+
+
+def _differing(config: experiment.Config, sizes: Fields) -> Fields:
+  """Those of a mesh that are not so already."""
+  now = dataclasses.asdict(config.mesh)
+  return {k: v for k, v in sizes.items() if now[k.partition('.')[2]] != v}
 
 
 def _chunks(config) -> list[int]:
@@ -174,17 +196,37 @@ def first(
   """The first that compiles and fits: as it is, or changed; None if none does.
 
   Raises:
-    UserError: the config does not suit the devices.
+    UserError: the config does not suit the devices, or the compiler came to a
+      sudden end.
   """
+  asked: list[Fields] = []
+
+  def ask(fields: Fields) -> Fit | None:
+    asked.append(fields)
+    say(f'{topology}: compiling {flags(fields) or "as it is"}')
+    facts = compile_(changed(config, fields), topology, capacity)
+    return None if facts['fits'] is False else Fit(fields, facts)
+
   settings: Sequence[Fields] = list(tries(config, topology, capacity))
   if can_fit(config, topology, capacity):
     settings = [{}, *settings]
-  for fields in settings:
-    say(f'{topology}: compiling {flags(fields) or "as it is"}')
-    facts = compile_(changed(config, fields), topology, capacity)
-    if facts['fits'] is not False:
-      return Fit(fields, facts)
-  return None
+  fit = next(filter(None, map(ask, settings)), None)
+  found = fit
+  while found is not None:
+    # All things together are more than it may need.
+    fit, fields = found, _half(config, found.fields)
+    found = None if fields is None or fields in asked else ask(fields)
+  return fit
+
+
+def _half(config: experiment.Config, fields: Fields) -> Fields | None:
+  """The same with half the micro-batches; None where they are not changed."""
+  key, now = 'train.accumulation', config.train.accumulation
+  if key not in fields:
+    return None
+  half = fields[key] // 2
+  rest = {k: v for k, v in fields.items() if k != key}
+  return {key: half} | rest if half > now else rest
 
 
 def suited(config: experiment.Config, topology: chips.Topology) -> Fields:
@@ -193,16 +235,20 @@ def suited(config: experiment.Config, topology: chips.Topology) -> Fields:
   Raises:
     ConfigError: nothing will do.
   """
-  try:
-    data, _, _ = config.mesh.sizes(topology.devices)
-    if data % topology.slices == 0:
-      return {}
-  except errors.ConfigError:
-    pass
-  fields = {'mesh.data': topology.slices, 'mesh.fsdp': -1, 'mesh.tensor': 1}
-  now = dataclasses.asdict(config.mesh)
-  changed(config, fields).mesh.sizes(topology.devices)
-  return {k: v for k, v in fields.items() if now[k.partition('.')[2]] != v}
+  tensor = max(1, config.mesh.tensor)
+  refusal = None
+  for sizes in ({}, *_meshes(topology, [tensor, 1])):
+    fields = _differing(config, sizes)
+    try:
+      on_mesh = changed(config, fields)
+      aot.floor(on_mesh, topology)
+    except errors.ConfigError as e:
+      refusal = e
+      continue
+    if on_mesh.mesh.sizes(topology.devices)[0] % topology.slices == 0:
+      return fields
+  assert refusal is not None  # All but the first divide over the slices.
+  raise refusal
 
 
 def anyhow(
@@ -211,7 +257,11 @@ def anyhow(
   *,
   say: Callable[[str], None] = lambda line: None,
 ) -> tuple[Fit | None, str]:
-  """`first`, on a mesh that suits the devices; and why, where nothing fits."""
+  """`first`, on a mesh that suits the devices; and why, where nothing fits.
+
+  Raises:
+    CompilerError: nobody knows whether it fits.
+  """
   try:
     fields = suited(config, topology)
     on_mesh = changed(config, fields)

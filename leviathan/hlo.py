@@ -53,9 +53,10 @@ class Instruction:
 
   @property
   def op_name(self) -> str:
-    """Where in the program it comes from; its own name if nothing is said."""
-    found = re.search(r'op_name="([^"]*)"', self.attributes)
-    return found[1] if found else self.name
+    """Where in the program it comes from; '' if nothing is said."""
+    # One without a slash is a name that the compiler has made up.
+    found = re.search(r'op_name="([^"]*/[^"]*)"', self.attributes)
+    return found[1] if found else ''
 
   def called(self) -> Iterator[tuple[str, str]]:
     """(how, computation) of those it calls: 'body', 'condition', 'calls'."""
@@ -262,21 +263,21 @@ def collectives(program: Program, mesh: Mapping[str, int]) -> list[Collective]:
       if name in fused:
         # A TPU spreads one over the fusions that it runs beside.
         channel = re.search(r'channel_id=(\d+)', i.attributes)
-        key = kind, channel and channel[1], _plain(i.shape)
+        key = kind, channel and channel[1], re.sub(r'\{[^}]*\}', '', i.shape)
         if key in seen:
           continue
         seen.add(key)
       axes, members = replica_groups.axes(i.attributes, mesh)
       if members == 1:
         continue
-      size = _payload(kind, i)
-      if kind == 'reduce-scatter':
+      size = bytes_of(_made(i))
+      if kind == 'reduce-scatter' and members:
         size *= members
       count = times[name]
       row = sums[kind, axes]
       row[0] += count
       row[1] += count * size
-      row[2] += round(count * size * MOVED[kind](members))
+      row[2] += round(count * size * MOVED[kind](members or 2))
   found = [Collective(*key, *row) for key, row in sums.items()]
   return sorted(found, key=lambda c: -c.bytes)
 
@@ -292,17 +293,14 @@ def _fused(program: Program) -> set[str]:
   }
 
 
-def _plain(shape: str) -> str:
-  return re.sub(r'\{[^}]*\}', '', shape)
-
-
-def _payload(kind: str, instruction: Instruction) -> int:
-  """Bytes of what a collective makes, on one device."""
-  shape = instruction.shape
-  if instruction.opcode.endswith('-start') and kind != 'all-reduce':
-    # What goes in stands beside what comes out.
-    _, shape, *_ = [*_parts(shape), '']
-  return bytes_of(shape)
+def _made(instruction: Instruction) -> str:
+  """The shape of what an operation makes, on one device."""
+  opcode, shape = instruction.opcode, instruction.shape
+  if not opcode.endswith('-start') or opcode == 'all-reduce-start':
+    return shape
+  # What goes in stands beside what comes out: behind it if it is copied.
+  parts = _parts(shape) if shape.startswith('(') else [shape]
+  return parts[0] if opcode == 'copy-start' else parts[min(1, len(parts) - 1)]
 
 
 def _parts(shape: str) -> list[str]:
@@ -319,7 +317,7 @@ class Buffer:
   """An array that a step holds for a while.
 
   Attributes:
-    name: the operation that it comes from.
+    name: the operation that it comes from, or that it goes into.
     bytes: with what tiles pad.
     shape: as 'f32[200064,2048]'.
   """
@@ -339,39 +337,62 @@ def largest(program: Program, count: int) -> list[Buffer]:
   in_place = {
     name
     for name, instructions in program.computations.items()
-    if any(
-      i.is_root and i.opcode == 'dynamic-update-slice' for i in instructions
-    )
+    for i in instructions
+    if i.is_root and i.opcode == 'dynamic-update-slice'
   }
-  found = {}
+  found: dict[tuple[str, str], int] = {}
   for name, instructions in program.computations.items():
     if name in fused or not times.get(name):
       continue
+    users = defaultdict(list)
+    for i in instructions:
+      for operand in _operands(i):
+        users[operand].append(i)
     for i in instructions:
       writes = any(called in in_place for _, called in i.called())
       if i.opcode in _VIEWS or writes or i.opcode.endswith('-done'):
         continue
-      shape = i.shape
-      if i.opcode.endswith('-start'):
-        shape = ([*_parts(shape), ''])[1] if shape.startswith('(') else shape
-      for kind, lengths, layout in _ARRAY.findall(shape):
+      owner = _owner(i, users)
+      for kind, lengths, layout in _ARRAY.findall(_made(i)):
         array = f'{kind}[{lengths}]'
         size = bytes_of(f'{array}{{{layout}}}', memory=True)
-        found.setdefault((i.op_name, array), Buffer(i.op_name, size, array))
-  return sorted(found.values(), key=lambda b: -b.bytes)[:count]
+        # The same may lie otherwise elsewhere: what takes most is told.
+        if size > found.get((owner, array), 0):
+          found[owner, array] = size
+  buffers = [Buffer(name, size, array) for (name, array), size in found.items()]
+  return sorted(buffers, key=lambda b: -b.bytes)[:count]
+
+
+def _owner(
+  instruction: Instruction, users: Mapping[str, Sequence[Instruction]]
+) -> str:
+  """The `op_name` that is nearest, along what a value goes into."""
+  reached = [instruction]
+  for i in reached:
+    if i.op_name:
+      return i.op_name
+    reached += [user for user in users.get(i.name, ()) if user not in reached]
+  return instruction.name
 
 
 _UNITS = {'': 1, 'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30, 'T': 1 << 40}
 
 
-def exhausted(message: str) -> int | None:
-  """Bytes that a program would need, of a compiler's refusal; None if unsaid.
+def is_of_hbm(message: str) -> bool:
+  """Whether a compiler's refusal is of the main memory."""
+  return 'memory space hbm' in message or 'on HBM' in message
 
-  Two ways to say it are known: '(52.07G) exceeds available' and 'Used 52.07G
-  of 15.75G'.
+
+def exhausted(message: str) -> int | None:
+  """Bytes of main memory that a refused program would need; None if unsaid.
+
+  Two ways to say it are known: '(52.07G) exceeds available HBM' and 'Used
+  52.07G of 15.75G hbm'.
   """
   found = re.search(
-    r'\(([\d.]+)([KMGT]?)\) exceeds|Used ([\d.]+)([KMGT]?) of', message
+    r'\(([\d.]+)([KMGT]?)\) exceeds available HBM|'
+    r'Used ([\d.]+)([KMGT]?) of [\d.]+[KMGT]? hbm',
+    message,
   )
   if not found:
     return None

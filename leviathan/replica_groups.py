@@ -10,7 +10,7 @@ import numpy as np
 UNKNOWN = '?'  # Axes of a group that fills none.
 
 
-def axes(attributes: str, mesh: Mapping[str, int]) -> tuple[str, int]:
+def axes(attributes: str, mesh: Mapping[str, int]) -> tuple[str, int | None]:
   """(mesh axes joined by '+', members of a group) of a collective.
 
   Args:
@@ -18,11 +18,12 @@ def axes(attributes: str, mesh: Mapping[str, int]) -> tuple[str, int]:
     mesh: {axis: devices}, in the order in which devices are numbered.
 
   Returns:
-    UNKNOWN for the axes of groups that fill none, or cannot be read.
+    UNKNOWN for the axes of groups that fill none, or cannot be read; None for
+    the members of those that cannot.
   """
   found = groups(attributes, math.prod(mesh.values()))
   if found is None:
-    return UNKNOWN, math.prod(mesh.values())
+    return UNKNOWN, None
   sizes, used = tuple(mesh.values()), set()
   for group in found:
     places = np.unravel_index(group, sizes)
@@ -39,7 +40,9 @@ def groups(attributes: str, devices: int) -> list[list[int]] | None:
   """Which devices talk with which, by number; None if it cannot be read.
 
   Three ways to write that are known: '{{0,1},{2,3}}', '[2,2]<=[2,2]T(1,0)' and
-  "mesh['a'=2,'b'=2] {'b'}". Pairs of senders and receivers are groups of two.
+  "mesh['a'=2,'b'=2] {'b'}"; after the brackets may stand the devices of the
+  mesh in their order, ', device_ids=(0,2,1,3)' or ', device_ids=([2,2]T(1,0))'.
+  Pairs of senders and receivers are groups of two.
   """
   if pairs := re.search(r'source_target_pairs=\{(.*?\})\}', attributes):
     found = [_numbers(g) for g in re.findall(r'\{([\d,]*)\}', pairs[1])]
@@ -51,21 +54,32 @@ def groups(attributes: str, devices: int) -> list[list[int]] | None:
     inner = at[1 : at.index('}}') + 1]
     return [_numbers(g) for g in re.findall(r'\{([\d,]+)\}', inner)]
   if listed := re.match(r'\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?', at):
-    ids = np.arange(devices).reshape(_numbers(listed[2]))
-    if listed[3]:
-      ids = ids.transpose(_numbers(listed[3]))
-    return ids.reshape(_numbers(listed[1])).tolist()
-  if named := re.match(r'mesh\[([^\]]*)\]\s*\{([^}]*)\}', at):
-    return _groups_of_mesh(named[1], named[2], devices)
+    return _iota(listed[2], listed[3]).reshape(_numbers(listed[1])).tolist()
+  if named := re.match(
+    r'mesh\[([^\]]*)\](?:, device_ids=\((?:\[([\d,]+)\]T\(([\d,]+)\)|'
+    r'([\d,]+))\))?\s*\{([^}]*)\}',
+    at,
+  ):
+    axes_, lengths, order, ids, used = named.groups()
+    found = np.arange(devices)
+    if ids or lengths:
+      found = np.array(_numbers(ids)) if ids else _iota(lengths, order)
+    return _groups_of_mesh(axes_, found.ravel(), used)
   return None
 
 
+def _iota(lengths: str, order: str | None) -> np.ndarray:
+  """Numbers of devices in '[4,2]T(1,0)'."""
+  ids = np.arange(math.prod(_numbers(lengths))).reshape(_numbers(lengths))
+  return ids.transpose(_numbers(order)) if order else ids
+
+
 def _groups_of_mesh(
-  named: str, used: str, devices: int
+  named: str, ids: np.ndarray, used: str
 ) -> list[list[int]] | None:
   """Of "'a'=2,'b'=4" and "'b'"; "'b':(2)2" is a part of an axis."""
   sizes = {name: int(n) for name, n in re.findall(r"'(\w+)'=(\d+)", named)}
-  if math.prod(sizes.values()) != devices:
+  if math.prod(sizes.values()) != ids.size:
     return None
   lengths, chosen = [], []
   wanted = re.findall(r"'(\w+)'(?::\((\d+)\)(\d+))?", used)
@@ -79,11 +93,10 @@ def _groups_of_mesh(
       inside = any(a <= low and high <= a * b for a, b in parts)
       lengths.append(high // low)
       chosen.append(whole or inside)
-  ids = np.arange(devices).reshape(lengths)
   order = [i for i, c in enumerate(chosen) if not c]
   order += [i for i, c in enumerate(chosen) if c]
   members = math.prod(n for n, c in zip(lengths, chosen, strict=True) if c)
-  return ids.transpose(order).reshape(-1, members).tolist()
+  return ids.reshape(lengths).transpose(order).reshape(-1, members).tolist()
 
 
 def _numbers(text: str) -> list[int]:

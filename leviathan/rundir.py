@@ -310,7 +310,9 @@ def check_writable(directory: epath.Path) -> None:
   """
   path = directory
   try:
-    while not path.exists() and path != path.parent:
+    # In a bucket there need be no directory, and leave may be for this one
+    # alone.
+    while not (storage.in_bucket(path) or path.exists() or path == path.parent):
       path = path.parent
     probe = path / f'.probe-{secrets.token_hex(8)}'
     probe.write_text('')

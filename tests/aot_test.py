@@ -1,5 +1,6 @@
 """What is compiled is what is trained; TPUs need not be here."""
 
+import importlib.metadata
 import importlib.util
 import pathlib
 import subprocess
@@ -123,7 +124,7 @@ def test_a_compiler_that_is_not_there_is_one_line(config, monkeypatch):
 @pytest.mark.parametrize(
   'code, error, said',
   [
-    (-6, errors.ConfigError, r'--topology=cpu:8: .* code -6 \(no such slice\)'),
+    (-6, aot.CompilerError, r'--topology=cpu:8: .* code -6 \(no such slice\)'),
     (1, RuntimeError, 'Traceback'),  # Ours: it keeps its trace.
   ],
 )
@@ -137,6 +138,68 @@ def test_the_child_s_death_is_told(config, monkeypatch, code, error, said):
   monkeypatch.setattr(aot.subprocess, 'run', run)
   with pytest.raises(error, match=said):
     aot.in_child(config, CPU)
+
+
+def test_the_compiler_of_tpus_that_dies_is_named_with_its_version(
+  config, monkeypatch
+):
+  monkeypatch.setattr(aot, 'check_compiler', lambda topology: None)
+  monkeypatch.setattr(importlib.metadata, 'version', lambda name: '1.2.3')
+  monkeypatch.setattr(
+    aot.subprocess,
+    'run',
+    lambda words, **_: subprocess.CompletedProcess(words, -9, stderr=''),
+  )
+  with pytest.raises(aot.CompilerError) as caught:
+    aot.in_child(config, chips.parse('v5e:2x2'))
+  said = str(caught.value)
+  assert 'libtpu 1.2.3 ended with code -9' in said and '\n' not in said
+
+
+@pytest.mark.parametrize(
+  'message, said',
+  [
+    (
+      'RESOURCE_EXHAUSTED: Ran out of memory in memory space vmem. Used 17.50M '
+      'of 16.00M vmem.\nmore',
+      r'the compiler refuses the program \(.*17\.50M of 16\.00M vmem\.\)',
+    ),
+    ('INTERNAL: a bug', None),
+  ],
+)
+def test_no_room_on_the_chip_itself_is_no_lack_of_memory(
+  config, monkeypatch, message, said
+):
+  def compile_step(parts):
+    raise jax.errors.JaxRuntimeError(message)
+
+  monkeypatch.setattr(aot, 'compile_step', compile_step)
+  error = errors.ConfigError if said else jax.errors.JaxRuntimeError
+  with pytest.raises(error, match=said):
+    aot.of(config, CPU)
+
+
+def test_a_program_that_is_refused_for_its_memory_does_not_fit(
+  config, monkeypatch
+):
+  def compile_step(parts):
+    raise jax.errors.JaxRuntimeError(
+      'RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 2.5M of '
+      '1M hbm.'
+    )
+
+  monkeypatch.setattr(aot, 'compile_step', compile_step)
+  facts = aot.of(config, CPU, 2**20)
+  assert facts['fits'] is False and facts['memory']['peak'] == 2621440
+
+
+def test_what_may_cross_slices_is_not_timed(config):
+  sent = [{'axes': axes, 'moved': 8} for axes in ('data+fsdp', '?', 'fsdp')]
+  memory = {'arguments': 1, 'temporaries': 1}
+  for text, across in (('2xv5e:2x2', 16), ('v5e:2x4', 0)):
+    found = aot._estimate(config, chips.parse(text), memory, sent)
+    assert found['across_slices_bytes'] == across
+    assert found['collective_seconds'] == (24 - across) / 200e9
 
 
 def test_what_the_child_refuses_is_raised_here(config, monkeypatch):

@@ -111,6 +111,13 @@ def test_slices_compiles_each_once(tmp_path):
   assert 'compiling' not in again.stderr and again.stdout == first.stdout
   assert '### `tied.py:smoke`' in again.stdout and '| cpu:2 |' in again.stdout
   assert page.read_text() == f'Text.\n<!-- tables -->\n\n{first.stdout[:-1]}'
+  # What else has rows stays on the page.
+  with file.open('a') as opened:
+    row = file.read_text().splitlines()[1]
+    opened.write('\n' + row.replace('tied.py', 'lev.py'))
+  tables()
+  for name in ('tied', 'lev'):
+    assert f'### `{name}.py:smoke`' in page.read_text()
 
 
 def test_peers():

@@ -550,7 +550,7 @@ def test_a_disk_that_is_too_small_is_said_before_a_save(small_disk):
   checkpoints = checkpoint.Checkpoints(small_disk, keep=1)
   with pytest.raises(errors.CheckpointError) as caught:
     checkpoints.save(small(9, elements=5_000_000), MANIFEST)
-  for part in (str(small_disk), '20.0 MB', r' MB are free', 'of step 7'):
+  for part in (str(small_disk), '20.00 MB', r' MB are free', 'of step 7'):
     assert part in str(caught.value)
   checkpoints.close()
   assert names(small_disk) == {'7'}

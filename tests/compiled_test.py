@@ -83,6 +83,15 @@ def test_where_nothing_can_fit_the_smallest_slice_is_named():
   assert asked == [('v5e:2x2', n) for n in (1, 2, 4)]
 
 
+def test_where_no_slice_will_do_those_that_were_tried_are_listed(monkeypatch):
+  monkeypatch.setattr(fitting, 'smallest', lambda config, chip: iter(()))
+  config = paper('tied')
+  said = compiled.elsewhere(
+    config, chips.parse('v5e:1x1'), suggest=False, say=lambda line: None
+  )
+  assert 'it fits none of those listed (1x1, 2x2, ' in said
+
+
 def test_lines_name_buffers_collectives_and_the_estimate():
   said = '\n'.join(compiled.lines(facts_of(paper('lev'), FOUR, 9e9)))
   for words in (

@@ -144,11 +144,75 @@ ENTRY %main (x: f32[1000]) -> f32[100] {
       int(52.07 * 2**30),
     ),
     ('Ran out of memory in memory space hbm. Used 2.5M of 1M hbm.', 2621440),
-    ('Something else', None),
+    ('Ran out of memory in memory space hbm.', None),
   ],
 )
 def test_what_a_refused_program_would_need(message, expected):
+  assert hlo.is_of_hbm(message)
   assert hlo.exhausted(message) == expected
+
+
+@pytest.mark.parametrize(
+  'message',
+  [
+    'Ran out of memory in memory space vmem. Used 17.50M of 16.00M vmem.',
+    'Scoped allocation with size 17.50M and limit 16.00M exceeded scoped vmem '
+    'limit by 1.50M.',
+  ],
+)
+def test_a_refusal_of_the_chip_s_own_memory_is_another(message):
+  assert not hlo.is_of_hbm(message)
+  assert hlo.exhausted(message) is None
+
+
+@pytest.mark.parametrize(
+  'destination, source, expected',
+  [
+    ('f32[8,128]{1,0:T(8,128)}', 'f32[8,128]{1,0:T(8,128)S(1)}', [4096]),
+    ('f32[8,128]{1,0:T(8,128)S(1)}', 'f32[8,128]{1,0:T(8,128)}', []),
+  ],
+)
+def test_a_copy_makes_its_destination(destination, source, expected):
+  text = f"""
+ENTRY %main (x: f32[8,128]) -> f32[8,128] {{
+  %x = {source} parameter(0)
+  %start = ({destination}, {source}, u32[]{{:S(2)}}) copy-start(%x)
+  ROOT %done = {destination} copy-done(%start)
+}}
+"""
+  found = hlo.largest(hlo.parse(text), 5)
+  assert [b.bytes for b in found] == expected
+
+
+def test_groups_that_cannot_be_read_count_and_are_not_multiplied():
+  text = """
+ENTRY %main (x: f32[8]) -> f32[2] {
+  %x = f32[8]{0} parameter(0)
+  ROOT %r = f32[2]{0} reduce-scatter(%x), replica_groups=~4, dimensions={0}
+}
+"""
+  found = hlo.collectives(hlo.parse(text), {'data': 4})
+  assert found == [hlo.Collective('reduce-scatter', '?', 1, 8, 4)]
+
+
+def test_what_the_compiler_has_made_is_named_by_what_it_goes_into():
+  text = """
+ENTRY %main (x: f32[1000]) -> f32[100] {
+  %x = f32[1000]{0} parameter(0)
+  %room = f32[100]{0} custom-call(), metadata={op_name="broadcast.1"}
+  %padded = f32[1,64]{1,0:T(8,128)} copy(%x), metadata={op_name="step/copy"}
+  %turned = f32[1,64]{0,1:T(8,128)} copy(%x), metadata={op_name="step/copy"}
+  %both = (f32[100]{0}, f32[1000]{0}) tuple(%room, %x)
+  %loop = (f32[100]{0}, f32[1000]{0}) while(%both), metadata={op_name="step/while"}
+  ROOT %lone = f32[100]{0} negate(%x)
+}
+"""  # noqa: E501
+  assert hlo.largest(hlo.parse(text), 5) == [
+    # Of both layouts the one that takes more: 64 x 128 and not 8 x 128.
+    hlo.Buffer('step/copy', 64 * 128 * 4, 'f32[1,64]'),
+    hlo.Buffer('step/while', 400, 'f32[100]'),
+    hlo.Buffer('lone', 400, 'f32[100]'),
+  ]
 
 
 def test_a_program_of_which_all_is_known():

@@ -26,6 +26,7 @@ LAYERS = {
   'watchdog': 0,
   'pod': 0,
   'sharding': 0,
+  'units': 0,
   'nn': 1,
   'data': 1,
   'losses': 1,

@@ -17,8 +17,17 @@ from leviathan import replica_groups
     ("replica_groups=mesh['a'=4] {'a'}, x", [[0, 1, 2, 3]]),
     ("replica_groups=mesh['a'=4] {'a':(2)2}, x", [[0, 1], [2, 3]]),
     ("replica_groups=mesh['a'=4] {'a':(1)2}, x", [[0, 2], [1, 3]]),
+    (
+      "replica_groups=mesh['a'=2,'b'=2], device_ids=(0,2,1,3) {'b'}, x",
+      [[0, 2], [1, 3]],
+    ),
+    (
+      "replica_groups=mesh['a'=2,'b'=2], device_ids=([2,2]T(1,0)) {'a'}, x",
+      [[0, 1], [2, 3]],
+    ),
     ('source_target_pairs={{0,1},{1,0}}, x', [[0, 1], [1, 0]]),
     ('replica_groups=~4, x', None),
+    ("replica_groups=mesh['a'=2,'b'=2], device_ids=~4 {'a'}, x", None),
   ],
 )
 def test_groups_in_all_ways_of_writing(written, expected):
@@ -33,7 +42,7 @@ def test_groups_in_all_ways_of_writing(written, expected):
     ('replica_groups={{0,1,2,3}}', ('data+fsdp', 4)),
     ('replica_groups={{0,3},{1,2}}', ('?', 2)),
     ('replica_groups={{0},{1},{2},{3}}', ('', 1)),
-    ('replica_groups=~4', ('?', 4)),
+    ('replica_groups=~4', ('?', None)),
     ('source_target_pairs={{0,1},{1,0},{2,3},{3,2}}', ('fsdp', 2)),
   ],
 )

@@ -249,3 +249,18 @@ def test_what_cannot_be_written_to_is_named(tmp_path, monkeypatch):
   said = str(caught.value)
   assert f'--workdir={tmp_path}/run' in said and 'Permission denied' in said
   assert '\n' not in said
+
+
+def test_in_a_bucket_leave_to_write_to_the_run_is_enough(store):
+  rundir.check_writable(epath.Path('gs://runs/a/b'))
+  written = [r for r in store.requests if '.probe-' in r]
+  assert written and all('runs/a/b/.probe-' in r for r in written)
+  assert not store.names('runs', 'a/')
+
+
+def test_a_bucket_that_cannot_be_written_to_is_named(store):
+  with pytest.raises(errors.CheckpointError) as caught:
+    rundir.check_writable(epath.Path('gs://readable/run'))
+  said = str(caught.value)
+  assert '--workdir=gs://readable/run: nothing can be written' in said
+  assert '\n' not in said

@@ -4,7 +4,6 @@ Names, topologies and chips of a host: cloud.google.com/tpu/docs, the pages of
 each version; runtime versions: cloud.google.com/tpu/docs/runtimes.
 """
 
-from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import pathlib
@@ -12,6 +11,7 @@ import sys
 
 from absl import flags
 
+from leviathan import chips
 from leviathan import config as config_lib
 from leviathan import errors
 from leviathan.cli import job_command
@@ -32,31 +32,6 @@ _COMPILE = flags.DEFINE_bool(
 
 # Chips of a host that GKE makes, at most; XPK 1.16.0, compute_chips_per_vm.
 _GKE_HOST_CHIPS = 4
-# Chips: topology.
-_FLAT = {
-  1: '1x1',
-  4: '2x2',
-  8: '2x4',
-  16: '4x4',
-  32: '4x8',
-  64: '8x8',
-  128: '8x16',
-  256: '16x16',
-}
-_CUBES = {
-  4: '2x2x1',
-  8: '2x2x2',
-  16: '2x2x4',
-  32: '2x4x4',
-  64: '4x4x4',
-  128: '4x4x8',
-  256: '4x8x8',
-  512: '8x8x8',
-  1024: '8x8x16',
-  2048: '8x16x16',
-  4096: '16x16x16',
-  6144: '16x16x24',
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,9 +40,14 @@ class Kind:
 
   name: str  # As `leviathan compile` calls it.
   cores: int  # Of a chip; a slice's name counts them.
-  topologies: Mapping[int, str]
   host_chips: int  # At most this many are on one TPU VM.
   runtime: str | None  # Image of a TPU VM; None: sold through GKE alone.
+
+  @property
+  def topologies(self) -> dict[int, str]:
+    """{chips: sides} of the slices that are sold."""
+    shapes = chips.CHIPS[self.name].shapes
+    return {chips.parse(f'{self.name}:{s}').chips: s for s in shapes}
 
 
 # The first part of a slice's name: its kind.
@@ -75,34 +55,28 @@ KINDS = {
   'v4': Kind(
     name='v4',
     cores=2,
-    topologies=_CUBES,
     host_chips=4,
     runtime='tpu-ubuntu2204-base',
   ),
   'v5litepod': Kind(
     name='v5e',
     cores=1,
-    topologies=_FLAT,
     host_chips=8,
     runtime='v2-alpha-tpuv5-lite',
   ),
   'v5p': Kind(
     name='v5p',
     cores=2,
-    topologies=_CUBES,
     host_chips=4,
     runtime='v2-alpha-tpuv5',
   ),
   'v6e': Kind(
     name='v6e',
     cores=1,
-    topologies=_FLAT,
     host_chips=8,
     runtime='v2-alpha-tpuv6e',
   ),
-  'tpu7x': Kind(
-    name='tpu7x', cores=2, topologies=_CUBES, host_chips=4, runtime=None
-  ),
+  'tpu7x': Kind(name='tpu7x', cores=2, host_chips=4, runtime=None),
 }
 
 

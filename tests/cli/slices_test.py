@@ -22,6 +22,7 @@ from leviathan.cli import slices
     ('v4-8', 'v4:2x2x1', 4, False),
     ('v4-32', 'v4:2x2x4', 16, True),
     ('tpu7x-128', 'tpu7x:4x4x4', 64, True),
+    ('v5p-12288', 'v5p:16x16x24', 6144, True),
   ],
 )
 def test_a_name_counts_cores_and_means_a_topology(
@@ -58,6 +59,7 @@ def test_a_topology_has_as_many_chips_as_its_name_says():
     ('v5e-64', 'give one of v4, v5litepod, v5p, v6e, tpu7x'),
     ('v5litepods-8', 'did you mean v5litepod'),
     ('v4-8-8', 'v4-8'),
+    ('v4-12288', 'v4-8192$'),  # The largest.
   ],
 )
 def test_another_name_is_refused_with_those_that_there_are(name, match):
