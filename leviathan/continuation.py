@@ -37,7 +37,7 @@ class Continuation:
     """Takes what ends it."""
     self.text = ''
     self.tokens = 0
-    self.done = False
+    self.done = not max_tokens
     self._tokenizer = tokenizer
     self._stops = [stop for stop in stops if stop]
     self._max_tokens = max_tokens

@@ -87,7 +87,9 @@ def text(pieces: Iterable[evaluate.Results]) -> str:
   for task, sets in (item for piece in pieces for item in piece.items()):
     for name, (figures, _) in sets.items():
       if task == evaluate.FREQUENCY:
-        strata += [_strata(name, figures[s], s) for s in frequency.SIDES]
+        # Early versions had not all sides.
+        sides = [s for s in frequency.SIDES if s in figures]
+        strata += [_strata(name, figures[s], s) for s in sides]
       else:
         rows += _rows(task, name, figures)
   header = ['task', 'metric', 'value', 'stderr', 'of']
@@ -100,7 +102,7 @@ def _rows(task: str, name: str, figures: dict[str, Any]) -> list[list[str]]:
   for unit in ('items', 'pages'):
     if unit in figures:
       count = f'{figures[unit]:,} {unit}'
-  if figures['protocol'].get('official') is False:
+  if figures.get('protocol', {}).get('official') is False:
     count += ' of another file'
   rows = []
   for metric, value in figures.items():

@@ -63,6 +63,11 @@ def test_it_ends_at_eos_and_after_so_many_tokens():
   assert (text.text, text.tokens, text.done) == ('ab', 2, True)
 
 
+def test_a_text_of_no_tokens_has_ended_before_it_begins():
+  text, grown = text_of(b'ab', max_tokens=0)
+  assert text.done and (text.text, text.tokens, grown) == ('', 0, ['', ''])
+
+
 def test_empty_stops_are_none():
   assert text_of(b'ab', stops=[''])[0].text == 'ab'
   assert continuation.first_stop('ab', ['']) is None

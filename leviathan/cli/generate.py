@@ -9,6 +9,7 @@ A continuation depends on its prompt, --seed and its number among --samples.
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import io
 import sys
 import time
 
@@ -79,11 +80,17 @@ def main(argv) -> None:
 def _converse(writer: '_Writer') -> None:
   """A prompt a line, up to the end of the input."""
   sign = '> ' if sys.stdin.isatty() else ''
+  if isinstance(sys.stdin, io.TextIOWrapper):
+    # A line that is no text is one error, as a flag is, and the next is read.
+    sys.stdin.reconfigure(errors='surrogateescape')
   while True:
     try:
       prompt = input(sign)
     except EOFError:
       return
+    except KeyboardInterrupt:
+      print()
+      sys.exit(130)  # As after any Ctrl-C, but there is nothing to go on with.
     try:
       writer.write([prompt])
     except errors.ConfigError as e:
@@ -110,7 +117,7 @@ class _Writer:
     A single one is shown on a terminal while it is written.
 
     Raises:
-      ConfigError: a prompt leaves no room for a token.
+      ConfigError: a prompt leaves no room for a token, or is no text.
     """
     ids = {prompt: self._encode(prompt) for prompt in prompts}
     rows = [(p, n) for p in prompts for n in range(SAMPLES.value)]
@@ -130,12 +137,19 @@ class _Writer:
           print('-' * 40)
 
   def _encode(self, prompt: str) -> list[int]:
+    try:
+      prompt.encode()
+    except UnicodeEncodeError as e:
+      raise errors.ConfigError(
+        f'the prompt {ascii(prompt[:20])} is not UTF-8 from character '
+        f'{e.start + 1} on; give text in UTF-8'
+      ) from e
     # Documents follow an end-of-sequence token in training, so a prompt does.
     ids = [self._tokenizer.eos_id, *self._tokenizer.encode(prompt)]
     if len(ids) >= self._seq_len:
       raise errors.ConfigError(
-        f'--prompt is {len(ids) - 1} tokens long ({prompt[:20]!r}...); the '
-        f'model was trained on {self._seq_len}, give {self._seq_len - 2} or '
+        f'the prompt {prompt[:20]!r}... is {len(ids) - 1} tokens long, and the '
+        f'model was trained on {self._seq_len}; give {self._seq_len - 2} or '
         'fewer'
       )
     return ids

@@ -13,6 +13,7 @@ from etils import epath
 from leviathan import errors
 from leviathan import experiment
 from leviathan import rundir
+from leviathan import storage
 from leviathan.cli import config_flag
 from leviathan.huggingface import import_
 
@@ -32,6 +33,10 @@ def main(argv) -> None:
   """Runs the command."""
   del argv
   source = epath.Path(HF.value).expanduser()
+  if storage.in_bucket(source):
+    raise errors.DataError(
+      f'--hf={source} is in a bucket; copy it to a disk and give that directory'
+    )
   if not source.is_dir():
     raise errors.DataError(
       f'--hf={source} is no directory; give that of a model that was downloaded'

@@ -67,18 +67,16 @@ def main(argv: Sequence[str]) -> None:
 def _report(workspace: studies.Workspace) -> None:
   """Writes the report of the runs, with what each dataset's say, and prints."""
   study = workspace.study
-  before = []
+  parts = {}
   for dataset, names in study.by_dataset().items():
     found = {name: workspace.results(name) for name in names}
     rates = {name: workspace.rates(name) for name in names}
     pairs = [pair for pair in study.pairs() if pair[0] in found]
     lost = {name: [run.seed for run in workspace.lost(name)] for name in names}
     note = report.said(workspace.trial_tokens(names[0]), lost)
-    before += report.sections(dataset, found, rates, pairs, note)
-  workdirs = [
-    str(run.path) for name in study.variants for run in workspace.results(name)
-  ]
-  path = page.write(workdirs, workspace.path / 'report', before=before)
+    first = report.sections(dataset, found, rates, pairs, note)
+    parts[dataset] = page.Part(first, [r for of in found.values() for r in of])
+  path = page.write_parts(parts, workspace.path / 'report')
   print(path.read_text())
   print(f'report: {path}')
   print(f'page: {path.parent / "index.html"}')

@@ -176,26 +176,17 @@ class HarnessModel(lm_eval_model.TemplateLM):
     key_B = jnp.stack(
       [prng.stream(root, 'harness', n) for n in [*numbers, *[0] * filling]]
     )
-    written = [[] for _ in prompts]
-    found = [('', True) for _ in prompts]
+    texts = [
+      continuation.Continuation(self._model.tokenizer, p.until, p.new_tokens)
+      for p in prompts
+    ]
     with jax.set_mesh(self._model.mesh):
       for new in sample(self._model.params, ids, key_B):
-        for ids_so_far, more in zip(written, new, strict=False):
-          ids_so_far += more
-        found = list(map(self._text, written, prompts))
-        if all(done for _, done in found):
+        for text, more in zip(texts, new, strict=False):
+          text.feed(more)
+        if all(text.done for text in texts):
           break
-    return [text for text, _ in found]
-
-  def _text(self, ids: list[int], prompt: _Prompt) -> tuple[str, bool]:
-    """What comes before EOS and before a stop; whether it has ended."""
-    done = len(ids) >= prompt.new_tokens
-    ids = ids[: prompt.new_tokens]
-    if self.eot_token_id in ids:
-      ids, done = ids[: ids.index(self.eot_token_id)], True
-    text = self._model.tokenizer.decode(ids)
-    end = continuation.first_stop(text, prompt.until)
-    return text[:end], done or end is not None
+    return [text.text for text in texts]
 
 
 def _check_texts(asked: Sequence[Any]) -> None:

@@ -8,6 +8,7 @@ from leviathan import metrics
 from leviathan import parameters
 from leviathan import restore
 from leviathan import results
+from leviathan import rundir
 from leviathan.huggingface import check
 
 _HEADER = """---
@@ -20,7 +21,11 @@ tags:
 
 
 def text(
-  loaded: restore.Restored, precision: str, compared: check.Found
+  loaded: restore.Restored,
+  precision: str,
+  compared: check.Found,
+  end: str,
+  numbers: str,
 ) -> str:
   """The card.
 
@@ -28,17 +33,26 @@ def text(
     loaded: what was exported.
     precision: of the weights.
     compared: what the export was held against.
+    end: the token that ends a text.
+    numbers: see there.
   """
   parts = [
     _HEADER + f'# {loaded.parts.config.arm}, step {loaded.step}',
     _model(loaded, precision),
     f'After writing, the files were read back: in float32 {compared}.',
-    _use(loaded),
-    '## Numbers',
-    _trained(loaded),
-    *_evaluated(loaded),
+    _use(end, loaded.run.tokenizer().eos_id),
+    numbers,
   ]
   return '\n\n'.join(parts) + '\n'
+
+
+def numbers(loaded: restore.Restored) -> str:
+  """The card's section of losses and evaluations.
+
+  Raises:
+    CheckpointError: an evaluation of the step cannot be read.
+  """
+  return '\n\n'.join(['## Numbers', _trained(loaded), *_evaluated(loaded)])
 
 
 def _model(loaded: restore.Restored, precision: str) -> str:
@@ -57,9 +71,7 @@ def _model(loaded: restore.Restored, precision: str) -> str:
   )
 
 
-def _use(loaded: restore.Restored) -> str:
-  tokenizer = loaded.run.tokenizer()
-  end = tokenizer.token_text(tokenizer.eos_id)
+def _use(end: str, eos_id: int) -> str:
   return f"""## Use
 
 ```python
@@ -72,7 +84,7 @@ ids = tokenizer(prompt, return_tensors='pt', split_special_tokens=False)
 print(tokenizer.decode(model.generate(**ids, max_new_tokens=64)[0]))
 ```
 
-In training each document follows `{end}` (id {tokenizer.eos_id}), which also
+In training each document follows `{end}` (id {eos_id}), which also
 ends it. So put it before a prompt that begins a text, as `leviathan generate`
 does. The tokenizer adds nothing by itself, as in evaluation, and takes nothing
 in a text for special, `{end}` neither, unless it is told
@@ -107,12 +119,14 @@ def _evaluated(loaded: restore.Restored) -> Iterator[str]:
   found: evaluate.Results = {}
   protocols = []
   for path in sorted(loaded.run.eval_dir(loaded.step).glob('*.json')):
-    document = metrics.from_json(json.loads(path.read_text()))
+    document = metrics.from_json(rundir.read_json(path))
     for name, figures in document['datasets'].items():
       result = evaluate.Result(figures, list)
       found.setdefault(document['task'], {})[name] = result
-      protocol = json.dumps(figures['protocol'], ensure_ascii=False)
-      protocols.append(f'- {document["task"]} {name}: `{protocol}`')
+      said = 'an early version of leviathan, which did not say'
+      if 'protocol' in figures:
+        said = f'`{json.dumps(figures["protocol"], ensure_ascii=False)}`'
+      protocols.append(f'- {document["task"]} {name}: {said}')
   if not found:
     yield 'This step has not been evaluated by `leviathan evaluate`.'
     return

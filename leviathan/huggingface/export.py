@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from leviathan import errors
 from leviathan import restore
 from leviathan import rundir
 from leviathan.data import outputs
@@ -42,18 +41,17 @@ def export(
     The directory.
 
   Raises:
-    DataError: it exists, the tokenizer cannot be written, or what was written
-      computes something else.
+    DataError: it exists or is in a bucket, the tokenizer cannot be written, or
+      what was written computes something else.
+    CheckpointError: an evaluation of the step cannot be read.
   """
   final = epath.Path(output).expanduser()
-  if '://' in str(final):
-    raise errors.ConfigError(
-      f'--output={final} is in a bucket; give a directory on a disk and copy it'
-    )
   outputs.check_free(final)
   final.parent.mkdir(parents=True, exist_ok=True)
   config = loaded.parts.config
-  tabled = restore.with_table(loaded)
+  numbers = card.numbers(loaded)
+  with jax.default_matmul_precision('highest'):
+    tabled = restore.with_table(loaded)
   tensors = llama.tensors(
     jax.tree.map(np.asarray, tabled.params), config.model.vocab_size
   )
@@ -67,15 +65,18 @@ def export(
     reference = dataclasses.replace(tabled, params=rounded)
   with outputs.durable(final) as temporary:
     temporary.mkdir()
-    _write(loaded, temporary, tensors, precision)
-    compared = check.compare(reference.parts, reference.params, temporary)
+    end = _write(loaded, temporary, tensors, precision)
+    compared = check.compare(
+      reference.parts, reference.params, temporary, str(final)
+    )
     say(str(compared))
     if not check.has_transformers():
       say(
         'note: transformers and torch are not installed, so they were not '
         "asked; pip install 'leviathan[hf]'"
       )
-    (temporary / 'README.md').write_text(card.text(loaded, precision, compared))
+    text = card.text(loaded, precision, compared, end, numbers)
+    (temporary / 'README.md').write_text(text)
   return final
 
 
@@ -84,11 +85,11 @@ def _write(
   directory: epath.Path,
   tensors: dict[str, np.ndarray],
   precision: str,
-) -> None:
-  """Everything but the card."""
+) -> str:
+  """Everything but the card; returns the token that ends a text."""
   config, tokenizer = loaded.parts.config, loaded.run.tokenizer()
   length = config.data.seq_len
-  tokenizers.write(tokenizer, directory, length)
+  end = tokenizers.write(tokenizer, directory, length)
   rundir.write_json(
     directory / check.CONFIG_FILE,
     llama.config(
@@ -102,3 +103,4 @@ def _write(
   ends = {'bos_token_id': tokenizer.eos_id, 'eos_token_id': tokenizer.eos_id}
   rundir.write_json(directory / 'generation_config.json', ends)
   files.write(directory, tensors)
+  return end

@@ -60,7 +60,7 @@ def read(directory: epath.Path) -> dict[str, np.ndarray]:
   """
   names = [FILE]
   if (directory / INDEX).exists():
-    names = sorted(set(json_object(directory / INDEX)['weight_map'].values()))
+    names = _listed(directory / INDEX)
   tensors = {}
   for name in names:
     path = directory / name
@@ -77,6 +77,18 @@ def read(directory: epath.Path) -> dict[str, np.ndarray]:
         f'({errors.first_line(e)}); fetch it again'
       ) from e
   return tensors
+
+
+def _listed(index: epath.Path) -> list[str]:
+  """The files that an index names; DataError if it is none."""
+  files = json_object(index).get('weight_map')
+  if not isinstance(files, dict) or not all(
+    isinstance(name, str) for name in files.values()
+  ):
+    raise errors.DataError(
+      f'{index} has no weight_map of tensors to files; fetch it again'
+    )
+  return sorted(set(files.values()))
 
 
 def json_object(path: epath.Path) -> dict:

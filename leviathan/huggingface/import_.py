@@ -63,10 +63,11 @@ def import_(
   say(_check_tokenizer(source, data))
   parts = _here(config)
   manifest, resolved = parts.manifest(data), dataclasses.asdict(config)
-  rundir.check(run, resolved, manifest)
-  params = llama.params(files.read(source), shape, parts.abstract_state.params)
+  params = llama.params(
+    files.read(source), shape, parts.abstract_state.params, str(source)
+  )
   state = _state(parts, params)
-  say(str(check.compare(parts, state.params, source)))
+  say(str(check.compare(parts, state.params, source, str(source))))
   if shape.key_heads < shape.heads:
     say(
       f'note: each of the {shape.key_heads} heads of keys and values is there '
@@ -132,7 +133,12 @@ def _check_tokenizer(source: epath.Path, data: mixture.Mixture) -> str:
       f"note: {source} has no tokenizer to hold the data's against; ids of "
       'another would mean other words'
     )
-  theirs = library.Tokenizer.from_str(path.read_text())
+  try:
+    theirs = library.Tokenizer.from_buffer(path.read_bytes())
+  except ValueError as e:
+    raise errors.DataError(
+      f'{path} is damaged ({errors.first_line(e)}); fetch it again'
+    ) from e
   problem = tokenizers.difference(ours, theirs)
   if problem is not None:
     raise errors.DataError(

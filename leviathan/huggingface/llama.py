@@ -200,7 +200,7 @@ def _to_theirs(name: str, w: np.ndarray) -> np.ndarray:
 
 
 def params(
-  found: Mapping[str, np.ndarray], shape_: Shape, abstract: Any
+  found: Mapping[str, np.ndarray], shape_: Shape, abstract: Any, where: str
 ) -> dict[str, Any]:
   """Their arrays as our tree, in float32; rows that pad V are 0.
 
@@ -210,6 +210,7 @@ def params(
     found: {their name: array}.
     shape_: of the Llama.
     abstract: our tree, for its shapes.
+    where: the directory of the files, for messages.
 
   Raises:
     DataError: an array is missing, of another shape, or unknown.
@@ -222,7 +223,10 @@ def params(
     w = left.pop(name, None)
     if w is None or w.shape != shape:
       has = 'missing' if w is None else f'of shape {w.shape}'
-      raise errors.DataError(f'tensor {name} is {has}; wanted {shape}')
+      raise errors.DataError(
+        f'{where}: tensor {name} is {has}, not {shape} as its config.json has '
+        'it; fetch all of its files again'
+      )
     return w.astype(np.float32)
 
   def rows(name: str, like: Any) -> np.ndarray:
@@ -260,7 +264,7 @@ def params(
     tree['blocks'].setdefault(module, {})[name] = stacked
   if left:
     raise errors.DataError(
-      f'tensor {min(left)} is unknown ({len(left) - 1} others too); a Llama '
-      'without biases has none such'
+      f'{where}: tensor {min(left)} is unknown ({len(left) - 1} others too); '
+      'give a Llama that has embeddings, norms and matrices alone'
     )
   return tree

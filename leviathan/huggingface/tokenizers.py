@@ -45,7 +45,7 @@ _SAMPLES, _LONGEST = 200, 60  # texts of random tokens, and the tokens of one
 
 def write(
   tokenizer: tokenizer_lib.Tokenizer, directory: epath.Path, length: int
-) -> None:
+) -> str:
   """Writes tokenizer.json, its config, and the original file.
 
   Args:
@@ -53,13 +53,18 @@ def write(
     directory: where to.
     length: most tokens that the model reads.
 
+  Returns:
+    The name of the token that ends a text.
+
   Raises:
     DataError: it cannot be written so that its ids are the same.
   """
   original = tokenizer.save(directory)
   text = _CONVERSIONS[tokenizer.kind](tokenizer, original.read_bytes())
   (directory / huggingface_json.JSON_FILE).write_text(text)
-  end = tokenizer.token_text(tokenizer.eos_id)
+  converted = library.Tokenizer.from_str(text)
+  # As the file has it: for people to read, a name may look otherwise.
+  end = converted.id_to_token(tokenizer.eos_id)
   config = {
     'tokenizer_class': 'PreTrainedTokenizerFast',
     # A document follows one in training.
@@ -70,15 +75,18 @@ def write(
     'split_special_tokens': True,
     'clean_up_tokenization_spaces': False,
     'model_max_length': length,
+    # A Llama takes no others, and generates with none besides.
+    'model_input_names': ['input_ids', 'attention_mask'],
   }
   (directory / CONFIG_FILE).write_text(json.dumps(config, indent=2) + '\n')
-  problem = difference(tokenizer, library.Tokenizer.from_str(text))
+  problem = difference(tokenizer, converted)
   if problem is not None:
     raise errors.DataError(
       f'the tokenizer of kind {tokenizer.kind!r}, sha256 '
       f'{tokenizer.sha256[:12]}, has no tokenizer.json of the same ids '
       f'({problem}); train one with `leviathan tokenizer`'
     )
+  return end
 
 
 def difference(

@@ -66,10 +66,13 @@ def _attend(
   k_LGK = k.reshape(length, key_heads, head_width)
   v_LGK = v.reshape(length, key_heads, head_width)
   theta = (config.get('rope_parameters') or config).get('rope_theta', 10_000.0)
+  # Rounded as ours and theirs are: far from 0 an angle in float32 is another.
+  # numpy's own power of float32 can be off by a last bit, as ours is not.
+  frequency_K = theta ** (-np.arange(0, head_width, 2) / head_width)
   angle = np.outer(
-    np.arange(length), theta ** (-np.arange(0, head_width, 2) / head_width)
+    np.arange(length, dtype=np.float32), frequency_K.astype(np.float32)
   )
-  cos, sin = (np.tile(f(angle), 2).astype(np.float32) for f in (np.cos, np.sin))
+  cos, sin = (np.tile(f(angle), 2) for f in (np.cos, np.sin))
 
   def turned(x, cos, sin):
     first, second = np.split(x, 2, axis=-1)

@@ -160,7 +160,7 @@ class Groups:
     return found
 
   def drawn(self) -> tuple[Variant, ...]:
-    """Those that pictures show: all, or if they are too many the best.
+    """Those that pictures show: all, or if they are too many the `best`.
 
     Of each arm, setting and budget, as of several learning rates.
     """
@@ -214,7 +214,10 @@ def said_of_drawn(drawn: Sized, every: Sized) -> str:
   """What a caption says where a picture leaves some out, after a sentence."""
   if len(drawn) == len(every):
     return ''
-  return ' Of each arm only the best is drawn, as of several learning rates.'
+  return (
+    ' Of each arm only one is drawn, as of several learning rates: of those '
+    'with most seeds the best.'
+  )
 
 
 def read(workdirs: Sequence[str], baseline: str | None = None) -> Groups:

@@ -1,6 +1,8 @@
 """The report: what runs say of one another, as a document."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from etils import epath
 
@@ -9,6 +11,7 @@ from leviathan.report import curves
 from leviathan.report import document
 from leviathan.report import groups as groups_lib
 from leviathan.report import provenance
+from leviathan.report import runs as runs_lib
 from leviathan.report import scaling
 from leviathan.report import sections
 from leviathan.report import sizes
@@ -16,12 +19,13 @@ from leviathan.report import strata
 from leviathan.report import tables
 from leviathan.report import tasks
 
+TITLE = 'Report'
+
 
 def write(
   workdirs: Sequence[str],
   directory: epath.Path,
   baseline: str | None = None,
-  before: Sequence[document.Section] = (),
 ) -> epath.Path:
   """Writes the report of these runs, and returns the path of `report.md`.
 
@@ -29,7 +33,6 @@ def write(
     workdirs: of runs; those that cannot be shown are named and left out.
     directory: of the report, made when missing.
     baseline: see `groups.read`.
-    before: sections that come before all others.
 
   Raises:
     ConfigError: the baseline is none of them.
@@ -37,7 +40,50 @@ def write(
       evaluated on different tokens; nothing is written.
   """
   groups = groups_lib.read(workdirs, baseline)
-  return document.write('Report', [*before, *build(groups)], directory)
+  return document.write(TITLE, build(groups), directory)
+
+
+class Part(NamedTuple):
+  """Of a study, what trained on one dataset.
+
+  Attributes:
+    first: sections that come before those of the runs.
+    runs: all of them.
+  """
+
+  first: Sequence[document.Section]
+  runs: Sequence[runs_lib.Run]
+
+
+def write_parts(parts: Mapping[str, Part], directory: epath.Path) -> epath.Path:
+  """Writes the report of a study, and returns the path of `report.md`.
+
+  Where runs of one vocabulary were trained on different data, which cannot
+  stand side by side, each dataset has all sections for itself.
+
+  Args:
+    parts: {dataset: what trained on it}; of several, the dataset stands in the
+      title of what is of it alone.
+    directory: of the report, made when missing.
+
+  Raises:
+    CheckpointError: see `write`.
+  """
+  every = [run for part in parts.values() for run in part.runs]
+  data = {(r.manifest['vocab_size'], r.dataset_fingerprint) for r in every}
+  apart = len(data) > len({size for size, _ in data})
+  found: list[document.Section] = []
+  for dataset, part in parts.items():
+    words = f', trained on {dataset}' if len(parts) > 1 else ''
+    of_it = [*part.first, *(_of_runs(part.runs) if apart else [])]
+    found += [s._replace(title=s.title + words) for s in of_it]
+  if not apart:
+    found += _of_runs(every)
+  return document.write(TITLE, found, directory)
+
+
+def _of_runs(found: Sequence[runs_lib.Run]) -> list[document.Section]:
+  return build(groups_lib.read([str(run.path) for run in found]))
 
 
 def build(groups: groups_lib.Groups) -> list[document.Section]:

@@ -192,7 +192,7 @@ def tokens_to_match(
   rows = []
   values: list[list] = [
     [
-      'arm', 'over', 'seeds', 'reached', 'tokens', 'factor', 'factor_low',
+      'arm', 'over', 'pairs', 'reached', 'tokens', 'factor', 'factor_low',
       'factor_high', 'bound', 'baseline_tokens',
     ]
   ]  # fmt: skip
@@ -276,7 +276,7 @@ def ablation(
     ]
     for part in parts
   ]
-  values = [['part', 'arm', 'over', 'seeds', *DIFFERENCE]] + [
+  values = [['part', 'arm', 'over', 'pairs', *DIFFERENCE]] + [
     [*part[:4], *tables.ends(part.nats), *tables.ends(part.gain)]
     for part in parts
   ]

@@ -143,14 +143,15 @@ def _differences(
   return [table, picture]
 
 
-def values(compared: Strata) -> list[list]:
-  """The differences as numbers: a row a bin and variant.
+def values(compared: Strata, what: str = 'arm') -> list[list]:
+  """The differences as numbers: a row a bin and label.
 
   Args:
     compared: {label: its strata}.
+    what: the column of the labels.
   """
   header = [
-    'training_frequency', 'tokens_scored', 'arm', 'nats_per_token', 'nats_low',
+    'training_frequency', 'tokens_scored', what, 'nats_per_token', 'nats_low',
     'nats_high', 'gain_percent', 'gain_low', 'gain_high',
   ]  # fmt: skip
   return [header] + [

@@ -139,7 +139,7 @@ def _strata(named: Mapping[str, Pair], dataset: str) -> document.Table:
     caption,
     ['contrast', *header],
     rows,
-    strata.values(compared),
+    strata.values(compared, 'contrast'),
   )
 
 

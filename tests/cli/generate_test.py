@@ -128,7 +128,19 @@ def test_prompts_are_read_until_the_end_of_the_input(generate, monkeypatch):
   monkeypatch.setattr(sys, 'stdin', io.StringIO('\n'.join(lines)))
   out, told = generate(interactive=True)
   assert out == generate('def f').out + generate('import os').out
-  assert told.count('error: --prompt is') == 1
+  assert told.count('error: the prompt') == 1
+
+
+def test_a_line_that_is_no_text_is_one_error_and_the_next_is_read(
+  generate, monkeypatch
+):
+  lines = io.BytesIO(b'def f\nab\xff\nimport os')
+  monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(lines, 'utf-8'))
+  out, told = generate(interactive=True)
+  assert out == generate('def f').out + generate('import os').out
+  assert r"error: the prompt 'ab\udcff' is not UTF-8 from character 3" in told
+  with pytest.raises(errors.ConfigError, match='is not UTF-8 .*; give text'):
+    generate('ab\udcff')
 
 
 class Stopped:
@@ -155,8 +167,9 @@ def test_ctrl_c_stops_what_is_written_and_leaves_at_the_prompt(monkeypatch):
 
   monkeypatch.setattr(builtins, 'input', answer)
   writer: Any = Stopped(at=['a'])
-  with pytest.raises(KeyboardInterrupt):
+  with pytest.raises(SystemExit) as left:
     command._converse(writer)
+  assert left.value.code == 130  # And not as a command that goes on.
   assert writer.prompts == ['a', 'b']
 
 

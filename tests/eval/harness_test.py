@@ -232,9 +232,9 @@ class Letters:
     """1 is 'ab'."""
     return [1 if p == '\1' else ord(p) for p in text.replace('ab', '\1')]
 
-  def decode(self, ids):
+  def token_bytes(self, token_id):
     """The reverse."""
-    return ''.join('ab' if i == 1 else chr(i) for i in ids)
+    return b'ab' if token_id == 1 else chr(token_id).encode()
 
 
 class Recorder:

@@ -1,6 +1,7 @@
 """What is exported computes what the run's model does, in transformers too."""
 
 import json
+import re
 
 from etils import epath
 import jax
@@ -61,13 +62,14 @@ def test_an_arm_is_a_llama(exported, arm):
     assert np.abs(ours_BLV).max() > 1
     np.testing.assert_allclose(theirs_BLV, ours_BLV, rtol=0, atol=1e-4)
   prompt = [loaded.run.tokenizer().eos_id, 5, 6]
-  buffer_BL = np.zeros((1, len(prompt) + NEW), np.int32)
-  buffer_BL[:, : len(prompt)] = prompt
   tabled = restore.with_table(loaded)  # As `leviathan generate` does.
-  sample = sampling.make(tabled.parts.model, buffer_BL.shape[1])
-  wanted = sample(
-    tabled.params, jnp.asarray(buffer_BL), len(prompt), jax.random.key(0), 0.0
+  sample = sampling.make(
+    tabled.parts.model, len(prompt) + NEW, sampling.Choice()
   )
+  key_B = jax.random.split(jax.random.key(0), 1)
+  with jax.set_mesh(tabled.parts.mesh):
+    chunks = list(sample(tabled.params, [prompt], key_B))
+  wanted = [*prompt, *(i for (ids,) in chunks for i in ids)]
   # Their generation stops at EOS, which is no matter here.
   found = model.generate(
     torch.tensor([prompt]),
@@ -75,7 +77,7 @@ def test_an_arm_is_a_llama(exported, arm):
     do_sample=False,
     eos_token_id=None,
   )
-  assert found[0].tolist() == wanted[0].tolist()
+  assert found[0].tolist() == wanted
 
 
 def test_the_weights_of_bfloat16_are_ours_rounded(exported):
@@ -140,8 +142,59 @@ def test_what_exists_is_not_overwritten(saved, tmp_path):
   with pytest.raises(errors.DataError, match='is never overwritten'):
     export.export(saved('untied'), tmp_path, 'float32', print)
   assert [p.name for p in tmp_path.iterdir()] == ['notes.txt']
-  with pytest.raises(errors.ConfigError, match='gs://b/x is in a bucket'):
+  with pytest.raises(errors.DataError, match='gs://b/x is in a bucket'):
     export.export(saved('untied'), 'gs://b/x', 'float32', print)
+
+
+def test_the_card_s_example_writes_on_from_its_prompt(exported, capsys):
+  pytest.importorskip('torch', reason="it is in the extra 'hf'")
+  pytest.importorskip('transformers')
+  _, output = exported('lev')
+  card = (output / 'README.md').read_text()
+  (example,) = re.findall(r'```python\n(.*?)```', card, re.DOTALL)
+  capsys.readouterr()
+  exec(example, {'DIRECTORY': str(output)})
+  written = capsys.readouterr().out
+  assert re.match('</s> ?Once upon a time.', written, re.DOTALL)
+
+
+def test_a_table_is_computed_as_precisely_as_it_is_compared(
+  saved, tmp_path, monkeypatch
+):
+  real, precisions = restore.with_table, []
+
+  def with_table(loaded):
+    precisions.append(jax.config.jax_default_matmul_precision)
+    return real(loaded)
+
+  monkeypatch.setattr(restore, 'with_table', with_table)
+  export.export(saved('lev'), tmp_path / 'out', 'float32', print)
+  assert precisions == ['highest']
+
+
+def test_what_an_early_version_evaluated_is_on_the_card(saved, tmp_path):
+  loaded = saved('untied', train__seed=4)
+  directory = loaded.run.eval_dir(0)
+  directory.mkdir(parents=True)
+  row = {'frequency': 'never seen', 'types': 3, 'types_scored': 2, 'tokens': 5}
+  row |= {'nats_per_token': 1.25, 'perplexity': 3.5}
+  for task, figures in (
+    ('perplexity', {'nats_per_token': 2.125, 'scored_tokens': 44}),
+    ('frequency', {'bins': [row]}),
+  ):
+    document = {'task': task, 'datasets': {'held_out': figures}}
+    (directory / f'{task}.json').write_text(json.dumps(document))
+  output = export.export(loaded, tmp_path / 'out', 'float32', print)
+  card = (output / 'README.md').read_text()
+  assert '2.1250' in card and '1.2500' in card
+  assert 'perplexity held_out: an early version' in card
+  # One that cannot be read is told before anything is written.
+  (directory / 'perplexity.json').write_text('{')
+  with pytest.raises(
+    errors.CheckpointError, match='perplexity.json is not JSON'
+  ):
+    export.export(loaded, tmp_path / 'again', 'float32', print)
+  assert [p.name for p in tmp_path.iterdir()] == ['out']
 
 
 def test_the_card_has_the_run_s_numbers_and_their_protocol(saved, tmp_path):

@@ -53,6 +53,15 @@ def test_what_cannot_be_read_is_named(tmp_path):
     files.read(directory)
 
 
+@pytest.mark.parametrize('index', ['{}', '{"weight_map": {"a": 1}}'])
+def test_an_index_that_names_no_files_is_named(tmp_path, index):
+  (tmp_path / files.INDEX).write_text(index)
+  with pytest.raises(
+    errors.DataError, match=f'{files.INDEX} has no weight_map'
+  ):
+    files.read(epath.Path(tmp_path))
+
+
 @pytest.mark.parametrize('content', [None, '{', '[]'])
 def test_a_json_file_that_is_none_is_one_line(tmp_path, content):
   path = epath.Path(tmp_path) / 'config.json'

@@ -135,6 +135,16 @@ def test_the_data_of_another_tokenizer_are_refused(tiny, directory, tmp_path):
   assert not (tmp_path / 'run').exists()
 
 
+@pytest.mark.parametrize('content', [b'{}', b'\xff', b'{"model": 1'])
+def test_a_tokenizer_that_is_damaged_is_one_line(
+  tiny, directory, tmp_path, content
+):
+  (directory / 'tokenizer.model').unlink()
+  (directory / 'tokenizer.json').write_bytes(content)
+  with pytest.raises(errors.DataError, match='tokenizer.json is dam.*; fetch'):
+    imported(tiny.config('untied'), directory, tmp_path / 'run')
+
+
 def test_a_run_that_is_there_is_left_alone(saved, tiny, directory):
   run = saved('lev').run
   before = run.config_file.read_text()

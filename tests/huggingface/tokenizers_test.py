@@ -106,6 +106,24 @@ def ours_bytes(spec):
   return epath.Path(spec.partition(':')[2]).read_bytes()
 
 
+def test_the_end_of_a_text_has_the_name_that_its_file_gives_it(tmp_path):
+  """Where a sign in it would be shown to people as a space, too."""
+  transformers = pytest.importorskip('transformers')
+  end = '<\uff5cend\u2581of\u2581sentence\uff5c>'
+  made = library.Tokenizer(models.BPE({'a': 0, 'b': 1, 'ab': 2}, [('a', 'b')]))
+  made.add_special_tokens([end])
+  (tmp_path / 'any.json').write_text(made.to_str())
+  ours = tokenizer_lib.load(f'hf:{tmp_path}/any.json')
+  directory = epath.Path(tmp_path / 'out')
+  directory.mkdir()
+  assert tokenizers.write(ours, directory, 128) == end
+  (directory / 'config.json').write_text(json.dumps({'model_type': 'llama'}))
+  theirs = transformers.AutoTokenizer.from_pretrained(str(directory))
+  assert theirs.eos_token == end and len(theirs) == ours.vocab_size
+  assert theirs.eos_token_id == theirs.bos_token_id == ours.eos_id
+  assert set(theirs('ab')) == {'input_ids', 'attention_mask'}
+
+
 @pytest.mark.parametrize(
   'changes, words',
   [

@@ -151,7 +151,7 @@ def test_tokens_to_match_are_those_of_every_seed_or_of_none(make_run, numbers):
   ]
   rows = numbers(table)
   lev, untied, albert = rows
-  assert [lev[k] for k in ('seeds', 'reached', 'tokens')] == [2, 2, 250]
+  assert [lev[k] for k in ('pairs', 'reached', 'tokens')] == [2, 2, 250]
   factor = [lev[k] for k in ('factor', 'factor_low', 'factor_high')]
   assert factor == pytest.approx(
     [5 / 3, 5 / 3 - 4.235, 5 / 3 + 4.235], abs=1e-3

@@ -273,7 +273,7 @@ def test_of_too_many_variants_pictures_show_the_best_of_each_arm(make_run):
   found = read(*paths(arms, (*rates, 5.0)))
   drawn = found.drawn()
   assert [v.label for v in drawn] == [f'{arm}, rate 3' for arm in arms]
-  assert 'only the best' in groups.said_of_drawn(drawn, found.variants)
+  assert 'most seeds the best' in groups.said_of_drawn(drawn, found.variants)
   # The one of most seeds counts, as for a baseline.
   more = make_run('more', 'lev', 9.0, seed=1, changes={RATE: 1.0})
   again = read(*paths(arms, (*rates, 5.0)), more).drawn()

@@ -7,7 +7,9 @@ from etils import epath
 import pytest
 
 from leviathan import errors
+from leviathan.report import document
 from leviathan.report import page
+from leviathan.report import runs
 
 
 def write(tmp_path, *paths, **kwargs):
@@ -164,7 +166,7 @@ def test_of_many_rates_all_are_in_the_tables_and_few_in_the_pictures(
   assert labels[:2] == ['tied, rate 3', 'lev, rate 3']
   pictures = [line for line in text.splitlines() if line.startswith('![')]
   assert len(pictures) == 4
-  assert all('only the best is drawn' in line for line in pictures)
+  assert all('most seeds the best.' in line for line in pictures)
 
 
 def test_sets_and_arms_of_any_name_are_shown(make_run, tmp_path):
@@ -183,3 +185,46 @@ def test_sets_and_arms_of_any_name_are_shown(make_run, tmp_path):
   write(tmp_path, *paths)
   for name in ('loss_x_y', 'loss_x_y_2', 'subsets_a_gain_2'):
     assert (tmp_path / 'report' / f'{name}.csv').exists()
+
+
+def titles_of_parts(tmp_path, **paths):
+  """(the report of datasets with a section each, its titles)."""
+  parts = {
+    name: page.Part(
+      [document.Section('Study', ['Said.'])], [runs.read(str(p)) for p in of]
+    )
+    for name, of in paths.items()
+  }
+  path = page.write_parts(parts, epath.Path(tmp_path / 'report'))
+  text = path.read_text()
+  return text, [x[3:] for x in text.splitlines() if x.startswith('## ')]
+
+
+def test_a_study_of_several_datasets_has_the_losses_of_each(make_run, tmp_path):
+  one = make_run('a', nats=2.0), make_run('b', 'lev', nats=1.5)
+  two = [
+    make_run(name, arm, nats=nats, trained_on='d2')
+    for name, arm, nats in (('c', 'tied', 3.125), ('d', 'lev', 2.625))
+  ]
+  text, titles = titles_of_parts(tmp_path, one=one, two=two)
+  assert 'Left out' not in text
+  assert '2.6250' in text and '1.5000' in text
+  for name in ('one', 'two'):
+    for title in ('Study', 'Loss on a', 'Cost'):
+      assert titles.count(f'{title}, trained on {name}') == 1
+  # Of one, there is nothing to tell apart.
+  _, titles = titles_of_parts(tmp_path, two=two)
+  assert titles[:2] == ['Study', 'Loss on a']
+
+
+def test_a_study_of_vocabularies_has_them_on_one_page(make_run, tmp_path):
+  other = {'trained_on': 'd2', 'evaluated_on': 'e2'}
+  other['changes'] = {'model.vocab_size': 1000}
+  _, titles = titles_of_parts(
+    tmp_path,
+    small=[make_run('a'), make_run('b', 'lev')],
+    large=[make_run('c', **other), make_run('d', 'lev', **other)],
+  )
+  assert titles[:2] == [f'Study, trained on {n}' for n in ('small', 'large')]
+  assert titles.count('Loss on a') == 1
+  assert 'By training frequency on a, V=1000' in titles

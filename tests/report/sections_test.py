@@ -78,7 +78,7 @@ def test_the_ablation_is_numbers(make_run, numbers):
   section = sections.ablation(found, 'a')
   assert section is not None
   whole = numbers(section.parts[0])[-1]
-  assert ends(whole, 'part', 'arm', 'over', 'seeds') == [
+  assert ends(whole, 'part', 'arm', 'over', 'pairs') == [
     'whole', 'lev', 'tied', 2,
   ]  # fmt: skip
   assert ends(
