@@ -65,6 +65,7 @@ def write(
   converted = library.Tokenizer.from_str(text)
   # As the file has it: for people to read, a name may look otherwise.
   end = converted.id_to_token(tokenizer.eos_id)
+  assert end is not None  # All kinds keep their special tokens.
   config = {
     'tokenizer_class': 'PreTrainedTokenizerFast',
     # A document follows one in training.

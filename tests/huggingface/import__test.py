@@ -177,3 +177,14 @@ def test_the_run_is_the_one_that_training_would_begin(
   parts = experiment.make(config)
   manifest = parts.manifest(experiment.open_training(config))
   assert rundir.check(run, dataclasses.asdict(config), manifest) == []
+
+
+def test_a_llama_in_a_bucket_is_refused(leviathan, tiny, tmp_path):
+  code, _, told = leviathan(
+    'import',
+    '--hf=gs://b/llama',
+    f'--workdir={tmp_path / "run"}',
+    *tiny.flags('untied'),
+  )
+  assert code == errors.DataError.exit_code
+  assert told.startswith('error: --hf=gs://b/llama is in a bucket; copy it')
