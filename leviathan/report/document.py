@@ -8,6 +8,7 @@ import base64
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import csv
 import html
 import io
@@ -21,6 +22,7 @@ from matplotlib import figure as figures
 from PIL import Image
 
 from leviathan import errors
+from leviathan import storage
 from leviathan.report import markdown
 from leviathan.report import style
 
@@ -144,12 +146,13 @@ def _put(files: Mapping[str, bytes], directory: epath.Path) -> None:
       (directory / name).unlink(missing_ok=True)
   except OSError as e:
     raise errors.ConfigError(
-      f'{directory} cannot be written ({e}); free space or give another '
-      '--output'
+      f'{directory} cannot be written ({storage.said(e)}); free space or give '
+      'another --output'
     ) from e
   finally:
     for path in aside.values():
-      path.unlink(missing_ok=True)
+      with contextlib.suppress(OSError):  # What refuses them keeps none.
+        path.unlink(missing_ok=True)
 
 
 def _made(directory: epath.Path) -> set[str]:
