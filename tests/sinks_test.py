@@ -99,6 +99,12 @@ def wandb_runs(directory):
   found = []
   for path in sorted((directory / 'wandb').glob('offline-run-*/*.wandb')):
     records = wandb_records(path)
+    # A process of W&B writes it, which on a busy machine may be behind.
+    until = time.monotonic() + 60
+    while not any(r.HasField('exit') for r in records):
+      assert time.monotonic() < until, f'{path} has no end'
+      time.sleep(0.1)
+      records = wandb_records(path)
     (id_,) = {r.run.run_id for r in records if r.run.run_id}
     axes = {r.metric.glob_name: r.metric.step_metric for r in records}
     rows = [
