@@ -125,6 +125,24 @@ def leviathan():
   return run
 
 
+@pytest.fixture(scope='session')
+def shellcheck():
+  """Asserts that shellcheck finds nothing in a script of bash."""
+  # A shell need not have the environment's programs on its path.
+  program = pathlib.Path(sys.executable).with_name('shellcheck')
+
+  def check(script: str, *options: str) -> None:
+    done = subprocess.run(
+      [program, '--shell=bash', *options, '-'],
+      input=script,
+      capture_output=True,
+      text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+  return check
+
+
 @dataclasses.dataclass(frozen=True)
 class Tiny:
   """A dataset of this project's own source, and configs that fit it."""

@@ -6,7 +6,7 @@ import subprocess
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-def test_shellcheck_finds_nothing():
+def test_shellcheck_finds_nothing(shellcheck):
   files = subprocess.run(
     ['git', 'ls-files', '-z', '--', '*.sh', '.ci/run'],
     cwd=ROOT,
@@ -15,7 +15,5 @@ def test_shellcheck_finds_nothing():
     check=True,
   ).stdout.split('\0')[:-1]
   assert '.ci/run' in files
-  done = subprocess.run(
-    ['shellcheck', *files], cwd=ROOT, capture_output=True, text=True
-  )
-  assert done.returncode == 0, done.stdout
+  for file in files:
+    shellcheck((ROOT / file).read_text())

@@ -384,7 +384,7 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(
 ):
   usage = shutil.disk_usage(tmp_path)._replace(free=1000)
   monkeypatch.setattr(shutil, 'disk_usage', lambda path: usage)
-  with pytest.raises(errors.CheckpointError, match='1.0 kB are free'):
+  with pytest.raises(errors.CheckpointError, match='1.00 kB are free'):
     run_all(tiny.config(), tmp_path / 'new')
   assert not (tmp_path / 'new').exists()
 

@@ -188,6 +188,7 @@ def _check_sentencepiece(model: Any) -> None:
   """Raises DataError for what a tokenizer.json cannot do alike."""
   spec, trainer = model.normalizer_spec, model.trainer_spec
   types = {p.type for p in model.pieces}
+  defined = [p.piece for p in model.pieces if p.type == _Kind.USER_DEFINED]
   problems = {
     'normalization': spec.name != 'identity' or spec.precompiled_charsmap,
     'remove_extra_whitespaces': spec.remove_extra_whitespaces,
@@ -198,7 +199,9 @@ def _check_sentencepiece(model: Any) -> None:
     not in (_BPE, _UNIGRAM),
     # A text is cut at them, and each part would be given its own space.
     'add_dummy_prefix with user-defined symbols': spec.add_dummy_prefix
-    and _Kind.USER_DEFINED in types,
+    and bool(defined),
+    # It looks for its sign there, and so never finds one.
+    'a user-defined symbol with a plain space': any(' ' in p for p in defined),
   }
   for name, is_so in problems.items():
     if is_so:

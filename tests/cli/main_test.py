@@ -262,6 +262,6 @@ def test_the_whole_way_from_text_to_a_report(
   line = refused(
     2, 'generate', f'--workdir={tmp_path}/runs/lev', f'--prompt={prompt}'
   )
-  assert '--prompt is' in line
+  assert "the prompt 'x x" in line and 'trained on 32' in line
   line = refused(4, 'evaluate', f'--workdir={tmp_path}/runs/lev', '--step=2')
   assert 'no checkpoint of step 2; there are [3]' in line

@@ -336,7 +336,7 @@ def test_a_layer_and_its_gradient_compile_for_tpus(
   segments_BL = shape_on(mesh, (batch, length), jnp.int32, 'batch')
 
   def scalar(params, x_BLD, segments_BL):
-    y_BLD = layer.apply(
+    y_BLD, _ = layer.apply(
       {'params': params}, x_BLD, jnp.arange(length), segments_BL
     )
     return jnp.sum(y_BLD.astype(jnp.float32) ** 2)
