@@ -72,16 +72,24 @@ def main(argv: Sequence[str]) -> None:
     )
   if _SPOT.value and _RESERVED.value:
     raise errors.ConfigError('--spot and --reserved exclude one another')
+  job_command.secrets()  # Refused before anything is paid for.
   _ACTIONS[_ACTION.value]()
 
 
 def run() -> None:
   """All from nothing to a running command."""
-  words = _words()
-  slices_lib.check_fits(slices_lib.of_flags(), words, ROOT)
+  _check()
   create()
   install()
   start()
+
+
+def _check() -> None:
+  """Refuses what cannot run there, the slowest check last."""
+  slices = slices_lib.of_flags()
+  _create_words(slices)
+  _files()
+  slices_lib.check_fits(slices, _words(), ROOT)
 
 
 def create() -> None:
@@ -174,7 +182,7 @@ def start() -> None:
 
 def babysit() -> None:
   """Runs the command until its end is final, on new slices if need be."""
-  slices_lib.check_fits(slices_lib.of_flags(), _words(), ROOT)
+  _check()
   if launching.DRY_RUN.value:
     create()
     install()

@@ -107,10 +107,11 @@ def run() -> None:
 
 def execute(arguments: Sequence[str]) -> int:
   """Runs one command and returns the exit code."""
-  if not arguments or arguments[0] in ('help', '--help', '-h'):
-    print(_usage())
-    return 0
+  if not arguments or arguments[0] in ('--help', '-h') or arguments == ['help']:
+    return _exit_code(lambda: print(_usage(), flush=True))
   name, *rest = arguments
+  if name == 'help':
+    name, rest = rest[0], ['--help']
   if name not in COMMANDS:
     return _fail(
       errors.ConfigError(

@@ -116,7 +116,8 @@ def _check_sizes(
   if config.data.seq_len > shape.length:
     raise errors.ConfigError(
       f'config.data.seq_len={config.data.seq_len}, but {where} has '
-      f'max_position_embeddings={shape.length}; prepare data of that length'
+      f'max_position_embeddings={shape.length}; give --config.data.seq_len='
+      f'{shape.length}, and data of that length'
     )
 
 

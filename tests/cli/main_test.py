@@ -3,6 +3,8 @@
 import json
 import pathlib
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -36,8 +38,20 @@ def test_without_a_command_all_are_listed(leviathan):
     assert f'\n  {name} ' in stdout
 
 
-def test_help_shows_an_example_and_the_flags(leviathan):
-  code, stdout, _ = leviathan('train', '--help')
+def test_whoever_reads_the_list_may_stop():
+  done = subprocess.run(
+    f'{sys.executable} -m leviathan | true; echo ${{PIPESTATUS[0]}}',
+    shell=True,
+    executable='/bin/bash',
+    capture_output=True,
+    text=True,
+  )
+  assert (done.stdout, done.stderr) == ('0\n', '')
+
+
+@pytest.mark.parametrize('words', [('train', '--help'), ('help', 'train')])
+def test_help_shows_an_example_and_the_flags(leviathan, words):
+  code, stdout, _ = leviathan(*words)
   assert code == 0
   assert 'leviathan train --config=' in stdout
   assert '--workdir' in stdout and '--config:' in stdout

@@ -223,8 +223,9 @@ def test_what_comes_later_needs_the_name_alone(fakes, action, wanted):
   ],
 )
 def test_refusals_are_one_line(fakes, words, match):
-  code, _, stderr = fakes.launch('tpu_vm', *WHERE, '--dry_run', *words)
+  code, stdout, stderr = fakes.launch('tpu_vm', *WHERE, '--dry_run', *words)
   assert code == 2
+  assert not stdout  # Nothing is compiled, let alone asked for.
   (line,) = stderr.splitlines()
   assert line.startswith('error: ') and match in line
   assert 'abc' not in line
