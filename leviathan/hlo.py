@@ -257,7 +257,7 @@ def collectives(program: Program, mesh: Mapping[str, int]) -> list[Collective]:
   fused = _fused(program)
   for name, instructions in program.computations.items():
     for i in instructions:
-      kind = i.opcode.removesuffix('-start')
+      kind = _kind(i)
       if kind not in MOVED or not times.get(name):
         continue
       if name in fused:
@@ -293,9 +293,22 @@ def _fused(program: Program) -> set[str]:
   }
 
 
+def _kind(instruction: Instruction) -> str:
+  """'all-reduce', also of one between slices, which a host sends."""
+  across = re.search(
+    r'_megascale_transfer_type="(\w+)"', instruction.attributes
+  )
+  if instruction.opcode != 'send' or not across:
+    return instruction.opcode.removesuffix('-start')
+  kind = across[1].lower().replace('_', '-')
+  return kind if kind in MOVED else 'collective-permute'
+
+
 def _made(instruction: Instruction) -> str:
   """The shape of what an operation makes, on one device."""
   opcode, shape = instruction.opcode, instruction.shape
+  if opcode == 'send':
+    return _parts(shape)[0]
   if not opcode.endswith('-start') or opcode == 'all-reduce-start':
     return shape
   # What goes in stands beside what comes out: behind it if it is copied.

@@ -42,8 +42,12 @@ def groups(attributes: str, devices: int) -> list[list[int]] | None:
   Three ways to write that are known: '{{0,1},{2,3}}', '[2,2]<=[2,2]T(1,0)' and
   "mesh['a'=2,'b'=2] {'b'}"; after the brackets may stand the devices of the
   mesh in their order, ', device_ids=(0,2,1,3)' or ', device_ids=([2,2]T(1,0))'.
-  Pairs of senders and receivers are groups of two.
+  Pairs of senders and receivers are groups of two. Between slices, which the
+  first axis counts, '{1,2}x{0:3}' names slices and the devices of each.
   """
+  if slices := re.search(r'_megascale_target="\{([\d,:]+)\}x', attributes):
+    count = sum(b - a + 1 for a, b in _ranges(slices[1]))
+    return np.arange(devices).reshape(count, -1).T.tolist()
   if pairs := re.search(r'source_target_pairs=\{(.*?\})\}', attributes):
     found = [_numbers(g) for g in re.findall(r'\{([\d,]*)\}', pairs[1])]
     return [p for p in found if p[0] != p[1]] or found
@@ -97,6 +101,12 @@ def _groups_of_mesh(
   order += [i for i, c in enumerate(chosen) if c]
   members = math.prod(n for n, c in zip(lengths, chosen, strict=True) if c)
   return ids.reshape(lengths).transpose(order).reshape(-1, members).tolist()
+
+
+def _ranges(text: str) -> list[tuple[int, int]]:
+  """(first, last) of each in '1,4:6'."""
+  ends = [part.split(':') for part in text.split(',')]
+  return [(int(end[0]), int(end[-1])) for end in ends]
 
 
 def _numbers(text: str) -> list[int]:

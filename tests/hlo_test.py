@@ -89,6 +89,27 @@ def test_what_a_loop_sends_counts_as_often_as_it_is_gone_through(known, trips):
   ]
 
 
+# As libtpu 0.0.42 writes what two slices tell each other.
+ACROSS = """HloModule jit_step
+
+ENTRY %main (x: f32[8,4]) -> f32[8,4] {
+  %x = f32[8,4]{1,0} parameter(0)
+  %t = token[] after-all()
+  %send = (f32[8,4]{1,0:T(8,128)}, u32[], token[]) send(%x, %t), channel_id=2, is_host_transfer=true, frontend_attributes={_xla_host_transfer_handler_name="xla_megascale_runtime",_xla_megascale_reduce_operation="SUM",_xla_megascale_target="{1,2}x{0:3}",_xla_megascale_transfer_type="ALL_REDUCE"}
+  %recv = (f32[8,4]{1,0:T(8,128)}, u32[], token[]) recv(%t), channel_id=1, is_host_transfer=true, frontend_attributes={_xla_megascale_target="{1,2}x{0:3}",_xla_megascale_transfer_type="ALL_REDUCE"}
+  %sent = token[] send-done(%send), channel_id=2, is_host_transfer=true
+  %got = (f32[8,4]{1,0}, token[]) recv-done(%recv), channel_id=1, is_host_transfer=true
+  ROOT %y = f32[8,4]{1,0} get-tuple-element(%got), index=0
+}
+"""  # noqa: E501
+
+
+def test_what_hosts_send_between_slices_counts():
+  assert hlo.collectives(hlo.parse(ACROSS), MESH) == [
+    hlo.Collective('all-reduce', 'data', 1, 128, 128)
+  ]
+
+
 def test_what_is_spread_over_fusions_is_one():
   text = """
 %part.1 (a: f32[2]) -> f32[8] {
