@@ -10,10 +10,9 @@ TEXTS, and then runs
 
 All six arms, and LEV on ordered tokens, at `smoke`: V = 16,384, 573 thousand
 tokens each, the learning rate chosen for each from four values in a fifth of
-that, then three seeds. 49 runs; some 90 minutes on two CPU cores by the time
-that a step takes on one, 0.28 to 0.55 s by arm. Not run as a whole yet. At the
-size of docs/token_order.md, which is 0.6 of this one, `lev` gained 0.024 nats
-per token on `tied`, with an interval that held 0, and 0.085 on ordered tokens.
+that, then three seeds. 49 runs; some 90 minutes of two CPU cores by the time
+that a step takes on one, 0.28 to 0.55 s by arm. What came of it: README.md and
+docs/miniature/.
 """
 
 from configs.studies import base
