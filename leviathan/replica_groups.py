@@ -47,6 +47,8 @@ def groups(attributes: str, devices: int) -> list[list[int]] | None:
   """
   if slices := re.search(r'_megascale_target="\{([\d,:]+)\}x', attributes):
     count = sum(b - a + 1 for a, b in _ranges(slices[1]))
+    if devices % count:
+      return None  # Of some slices only.
     return np.arange(devices).reshape(count, -1).T.tolist()
   if pairs := re.search(r'source_target_pairs=\{(.*?\})\}', attributes):
     found = [_numbers(g) for g in re.findall(r'\{([\d,]*)\}', pairs[1])]

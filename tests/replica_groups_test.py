@@ -28,6 +28,7 @@ from leviathan import replica_groups
     ('source_target_pairs={{0,1},{1,0}}, x', [[0, 1], [1, 0]]),
     ('a={_xla_megascale_target="{1,2}x{0:1}"}, x', [[0, 2], [1, 3]]),
     ('a={_xla_megascale_target="{1:2}x{0:1}"}, x', [[0, 2], [1, 3]]),
+    ('a={_xla_megascale_target="{1:3}x{0:1}"}, x', None),
     ('replica_groups=~4, x', None),
     ("replica_groups=mesh['a'=2,'b'=2], device_ids=~4 {'a'}, x", None),
   ],
